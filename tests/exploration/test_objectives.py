@@ -73,16 +73,16 @@ def measured(candidate: Candidate) -> Candidate:
 
 
 def on_front(found: SearchResult) -> list[int]:
-    return sorted(len(each.ranks) for each in found.candidates if each.on_front)
+    return sorted(len(candidate.ranks) for candidate in found.candidates if candidate.on_front)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_each_method_finds_a_front_of_an_added_objective(two_boards: Problem, method: str) -> None:
     if method == "nsga2":
         pytest.importorskip("pymoo", reason="pymoo is not installed (extra: explore)")
-    found = find_mappings(two_boards, ("throughput", "ranks"), SearchOptions(method=method))
+    result = find_mappings(two_boards, ("throughput", "ranks"), SearchOptions(method=method))
     # One GPU takes 2 ms for all layers, two of them 1 ms; CPUs help no further.
-    assert [1, 2] == on_front(found)
+    assert [1, 2] == on_front(result)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -92,17 +92,17 @@ def test_what_only_runs_tell_makes_a_front_of_runs(two_boards: Problem, method: 
     options = SearchOptions(
         method=method, objectives=("throughput", "left"), evaluate="run", evaluations=64
     )
-    found = find_mappings(two_boards, ("throughput", "left"), options, measured)
-    front = [each for each in found.candidates if each.on_front]
+    result = find_mappings(two_boards, ("throughput", "left"), options, measured)
+    front = [candidate for candidate in result.candidates if candidate.on_front]
     assert {1, 2} == {len(each.boards) for each in front}
-    assert all(each.best_known.basis == "measured" for each in found.candidates)
+    assert all(candidate.best_known.basis == "measured" for candidate in result.candidates)
 
 
 def test_a_run_that_does_not_tell_it_counts_as_failed(two_boards: Problem) -> None:
     options = SearchOptions(method="exhaustive", evaluate="run", evaluations=64)
-    found = find_mappings(two_boards, ("throughput", "left"), options, lambda each: each)
-    assert () == found.candidates
-    assert {"the run did not measure left"} == {failure.reason for failure in found.failures}
+    result = find_mappings(two_boards, ("throughput", "left"), options, lambda each: each)
+    assert () == result.candidates
+    assert {"the run did not measure left"} == {failure.reason for failure in result.failures}
 
 
 @pytest.mark.parametrize("evaluate", ["model", "simulator"])

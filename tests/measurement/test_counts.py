@@ -29,18 +29,18 @@ def test_counts_tell_percentiles_to_one_per_cent(durations: list[float], percent
     # Which of two neighbours it is may depend on rounding: 28 per cent of 25 are 7.000000000000001.
     number, ordered = len(durations) * percent / 100, sorted(durations)
     places = [min(max(1, math.ceil(number + side)), len(durations)) for side in (-1e-9, 1e-9)]
-    found = percentile_ms(counts, percent)
-    assert any(found == pytest.approx(1e3 * ordered[place - 1], rel=0.01) for place in places)
+    percentile = percentile_ms(counts, percent)
+    assert any(percentile == pytest.approx(1e3 * ordered[place - 1], rel=0.01) for place in places)
 
 
 @given(DURATIONS, st.integers(1, 50))
 def test_merged_counts_lose_no_value_and_are_few(durations: list[float], most: int) -> None:
-    found = merged_counts(counted(durations).counts_ms(), most)
-    assert len(durations) == total_count(found)
-    assert len(found) <= most
+    merged = merged_counts(counted(durations).counts_ms(), most)
+    assert len(durations) == total_count(merged)
+    assert len(merged) <= most
     least, largest = 1e3 * min(durations), 1e3 * max(durations)
-    assert found[0][0] <= least * 1.0001
-    assert largest <= found[-1][1] * 1.0001
+    assert merged[0][0] <= least * 1.0001
+    assert largest <= merged[-1][1] * 1.0001
 
 
 def test_nothing_has_no_percentile() -> None:

@@ -112,7 +112,7 @@ def measured(records: Sequence[Any]) -> list[RankFigures]:
         kind = kinds.get(name)
         if kind is None or kind is tuple:
             return value if kind is None else tuple(value)
-        known = {each.name for each in fields(kind)}
+        known = {field.name for field in fields(kind)}
         return kind(**{each: value[each] for each in value if each in known})
 
     return [
@@ -122,13 +122,13 @@ def measured(records: Sequence[Any]) -> list[RankFigures]:
 
 
 def test_the_stages_at_both_ends_have_times_of_their_own() -> None:
-    found = summary(rank(0), rank(1))
+    run = summary(rank(0), rank(1))
     assert (SOURCE["preprocess_ms"], SINK["postprocess_ms"]) == (
-        found.preprocess_ms,
-        found.postprocess_ms,
+        run.preprocess_ms,
+        run.postprocess_ms,
     )
     assert (2.0, 0.1) == tuple(
-        found.to_json()[name]["mean"] for name in ("preprocess_ms", "postprocess_ms")
+        run.to_json()[name]["mean"] for name in ("preprocess_ms", "postprocess_ms")
     )
 
 
@@ -239,12 +239,17 @@ def test_a_rank_never_computes_for_more_than_the_whole_time(
 
 
 def test_a_summary_tells_what_the_source_and_the_ranks_reported() -> None:
-    found = summary(rank(0), rank(1), dropped=(7, 9))
-    assert (100, 100, (7, 9), 4) == (found.frames, found.completed, found.dropped, found.window)
-    assert SOURCE["latency_ms"] == found.latency_ms
-    assert 100.0 == pytest.approx(found.throughput_fps)
-    assert ["board_cpu0", "board_cpu1"] == [part.key for part in found.ranks]
-    assert [(0,), (1,)] == [part.cores for part in found.ranks]
+    run = summary(rank(0), rank(1), dropped=(7, 9))
+    assert (100, 100, (7, 9), 4) == (
+        run.frames,
+        run.completed,
+        run.dropped,
+        run.window,
+    )
+    assert SOURCE["latency_ms"] == run.latency_ms
+    assert 100.0 == pytest.approx(run.throughput_fps)
+    assert ["board_cpu0", "board_cpu1"] == [part.key for part in run.ranks]
+    assert [(0,), (1,)] == [part.cores for part in run.ranks]
 
 
 def test_the_source_may_be_any_rank() -> None:
@@ -256,11 +261,11 @@ def test_a_boards_energy_is_spread_over_the_frames_that_came_out() -> None:
     told = {"joules": 5.0, "seconds": 1.25, "mean_w": 4.0}
     counted = {"board": "a", "source": "measured", "sensor": "hwmon ina219", **told}
     absent = {"board": "b", "source": "absent", "sensor": None, "reason": "no sensor"}
-    found = summary({**rank(0), "energy": counted}, rank(1), {**rank(2), "energy": absent})
+    run = summary({**rank(0), "energy": counted}, rank(1), {**rank(2), "energy": absent})
     assert (
         EnergyFigures("a", "measured", "hwmon ina219", 5.0, 1.25, 4.0, 50.0),
         EnergyFigures("b", "absent", None, reason="no sensor"),
-    ) == found.energy
+    ) == run.energy
 
 
 def test_energy_of_no_frames_is_that_of_none() -> None:
@@ -365,13 +370,13 @@ def test_of_too_few_frames_neither_rate_nor_bottleneck_is_told(
     frames: int, window: int, is_told: bool
 ) -> None:
     records = [{**rank(0), "source": {**SOURCE, "window": window}, "sink": SINK}]
-    found = summarise(measured(records), np.arange(frames) / 100)
-    assert is_told == (found.throughput_fps is not None)
-    assert is_told == (found.throughput_of == "steady state")
+    run = summarise(measured(records), np.arange(frames) / 100)
+    assert is_told == (run.throughput_fps is not None)
+    assert is_told == (run.throughput_of == "steady state")
     needed = f"give more than {2 * max(10, window)}"
     word = "frame is" if frames == 1 else "frames are"
     told = f"{frames} {word} too few to determine a rate or a bottleneck; {needed}"
-    assert is_told != (told == found.bottleneck)
+    assert is_told != (told == run.bottleneck)
 
 
 def test_a_first_frame_that_took_long_makes_no_rank_the_bottleneck() -> None:
@@ -513,17 +518,22 @@ def test_no_sentence_states_more_than_the_whole(
 
 def test_the_bottleneck_is_that_of_the_route_that_most_frames_took() -> None:
     ranks = [routed(0, 9.0, 2.0, (30, 70)), routed(1, 0.0, 8.0, (0, 70))]
-    found = summary(*ranks, **changes(10, 80))
+    run = summary(*ranks, **changes(10, 80))
     assert (
         "on the surge route (70 of 100 frames), rank 1 (board_cpu1) computes 8 ms of the 10 ms per"
-        " frame; fewer layers there would make it faster" == found.bottleneck
+        " frame; fewer layers there would make it faster" == run.bottleneck
     )
     assert ("both routes", 70, 4, 6) == (
-        *(found.throughput_of, found.on_surge, found.window, found.surge_window),
+        *(
+            run.throughput_of,
+            run.on_surge,
+            run.window,
+            run.surge_window,
+        ),
     )
-    found = summary(routed(0, 9.0, 2.0, (80, 20)), routed(1, 0.0, 8.0, (0, 20)), **changes(10, 30))
+    run = summary(routed(0, 9.0, 2.0, (80, 20)), routed(1, 0.0, 8.0, (0, 20)), **changes(10, 30))
     assert "on the normal route (80 of 100 frames), rank 0 (board_cpu0) computes 9 ms" in (
-        found.bottleneck
+        run.bottleneck
     )
 
 
@@ -541,9 +551,9 @@ def test_ranks_in_turn_on_the_surge_route_count_their_share_of_the_frames() -> N
 def test_frames_that_all_take_one_route_are_a_steady_state_of_it() -> None:
     ranks = [rank(0), routed(1, 0.0, 8.0, (0, 100), compute=8)]
     ranks[0]["surge"] = dict(ranks[0])
-    found = summary(*ranks, **changes(0))
-    assert ("steady state", 100) == (found.throughput_of, found.on_surge)
-    assert found.bottleneck.startswith("rank 1 (board_cpu1) computes 8 ms of the 10 ms per frame")
+    run = summary(*ranks, **changes(0))
+    assert ("steady state", 100) == (run.throughput_of, run.on_surge)
+    assert run.bottleneck.startswith("rank 1 (board_cpu1) computes 8 ms of the 10 ms per frame")
 
 
 def test_arrivals_from_a_file_are_what_ranks_wait_for() -> None:

@@ -85,7 +85,7 @@ def slots_alone(graph: Graph, boards: Sequence[int]) -> Problem:
 
 
 def predicted(problem: Problem, plan: Plan) -> dict[str, float]:
-    return {each.name: each.memory_bytes for each in predict_plan(problem, plan).boards}
+    return {board.name: board.memory_bytes for board in predict_plan(problem, plan).boards}
 
 
 def on_boards(
@@ -153,8 +153,8 @@ def test_many_at_once_need_what_the_runtime_allocates(
     graph, ranks = half_opened(drawn[0]), drawn[1]
     plan = on_boards(graph, ranks, boards)
     given_problem = slots_alone(graph, boards[: len(plan.ranks)])
-    found = evaluate(given_problem, np.array([list(ranks.values())]), latency=False)
-    assert [max(by_board(plan).values())] == found.memory_bytes.tolist()
+    costs = evaluate(given_problem, np.array([list(ranks.values())]), latency=False)
+    assert [max(by_board(plan).values())] == costs.memory_bytes.tolist()
 
 
 @given(mapped_chains(), st.data())
@@ -215,8 +215,8 @@ def test_a_rank_holds_a_tensor_that_skips_ranks_for_as_many_frames_as_are_betwee
     given_problem = slots_alone(U_NET, range(9))
     assert [TENSOR_BYTES * count for count in expected] == by_rank(plan)
     assert by_board(plan) == predicted(given_problem, plan)
-    found = evaluate(given_problem, np.arange(9)[np.newaxis])
-    assert [TENSOR_BYTES * 20] == found.memory_bytes.tolist()
+    costs = evaluate(given_problem, np.arange(9)[np.newaxis])
+    assert [TENSOR_BYTES * 20] == costs.memory_bytes.tolist()
 
 
 def test_on_one_board_a_tensor_that_skips_ranks_is_kept_by_the_rank_that_makes_it() -> None:
@@ -231,6 +231,6 @@ def test_on_one_board_a_tensor_that_skips_ranks_is_kept_by_the_rank_that_makes_i
 
 def test_memory_for_tensors_that_skip_ranks_can_be_too_much_for_a_board() -> None:
     enough = slots_alone(U_NET, range(9))
-    boards = tuple(replace(each, memory_bytes=TENSOR_BYTES * 19) for each in enough.boards)
-    found = evaluate(replace(enough, boards=boards), np.arange(9)[np.newaxis])
-    assert [TENSOR_BYTES] == found.excess_bytes.tolist()
+    boards = tuple(replace(board, memory_bytes=TENSOR_BYTES * 19) for board in enough.boards)
+    costs = evaluate(replace(enough, boards=boards), np.arange(9)[np.newaxis])
+    assert [TENSOR_BYTES] == costs.excess_bytes.tolist()

@@ -37,27 +37,27 @@ TENSOR_S = TENSOR_BYTES / 125e6
 @given(assigned_problems())
 def test_many_at_once_have_the_figures_of_one_explained(drawn):
     given_problem, population = drawn
-    found = evaluate(given_problem, population)
+    costs = evaluate(given_problem, population)
     for row, assignment in enumerate(population):
         one = predict(given_problem, assignment)
         alone = OneByOne(given_problem, assignment)
         assert alone.segment_s == pytest.approx([segment.busy_s for segment in one.segments])
-        assert alone.bottleneck_s() == pytest.approx(found.bottleneck_s[row], rel=1e-9)
-        assert alone.latency_s() == pytest.approx(found.latency_s[row], rel=1e-9)
-        assert one.latency_s == pytest.approx(found.latency_s[row], rel=1e-9)
-        assert max(b.memory_bytes for b in one.boards) == pytest.approx(found.memory_bytes[row])
-        assert one.bottleneck_s == pytest.approx(found.bottleneck_s[row], rel=1e-9)
-        assert max(b.energy_j for b in one.boards) == pytest.approx(found.energy_j[row], rel=1e-9)
+        assert alone.bottleneck_s() == pytest.approx(costs.bottleneck_s[row], rel=1e-9)
+        assert alone.latency_s() == pytest.approx(costs.latency_s[row], rel=1e-9)
+        assert one.latency_s == pytest.approx(costs.latency_s[row], rel=1e-9)
+        assert max(b.memory_bytes for b in one.boards) == pytest.approx(costs.memory_bytes[row])
+        assert one.bottleneck_s == pytest.approx(costs.bottleneck_s[row], rel=1e-9)
+        assert max(b.energy_j for b in one.boards) == pytest.approx(costs.energy_j[row], rel=1e-9)
 
 
 @given(assigned_problems())
 def test_many_at_once_need_the_memory_of_one_explained_if_devices_have_one_span_each(drawn):
     given_problem, population = drawn
     contiguous = np.sort(population, axis=1)
-    found = evaluate(given_problem, contiguous, latency=False)
+    costs = evaluate(given_problem, contiguous, latency=False)
     for row, assignment in enumerate(contiguous):
         one = predict(given_problem, assignment)
-        assert max(b.memory_bytes for b in one.boards) == pytest.approx(found.memory_bytes[row])
+        assert max(b.memory_bytes for b in one.boards) == pytest.approx(costs.memory_bytes[row])
 
 
 @given(assigned_problems())
@@ -67,8 +67,8 @@ def test_a_frame_that_is_alone_takes_at_least_the_bottleneck_and_its_layers_on_o
         one = predict(given_problem, assignment)
         assert one.latency_s >= max(device.busy_s for device in one.devices) - 1e-12
     alone = np.zeros((1, population.shape[1]), int)
-    found = evaluate(given_problem, alone)
-    assert found.latency_s[0] == pytest.approx(found.bottleneck_s[0])
+    costs = evaluate(given_problem, alone)
+    assert costs.latency_s[0] == pytest.approx(costs.bottleneck_s[0])
 
 
 def test_the_slowest_device_sets_the_rate():
@@ -238,8 +238,8 @@ def test_energy_that_nobody_knows_is_absent_and_not_zero():
     assert (None, None) == (used.energy_j, used.energy_source)
     assert "boards.edge01" in used.energy_from
     assert not unknown.has_energy
-    found = evaluate(unknown, np.array([[0, 0, 0], [1, 1, 1]]))
-    assert [True, False] == np.isnan(found.energy_j).tolist()
+    costs = evaluate(unknown, np.array([[0, 0, 0], [1, 1, 1]]))
+    assert [True, False] == np.isnan(costs.energy_j).tolist()
 
 
 def test_a_board_whose_memory_is_too_small_is_told_by_how_much():
@@ -248,9 +248,9 @@ def test_a_board_whose_memory_is_too_small_is_told_by_how_much():
         times_s=[[1.0, 2.0, 3.0]] * 2,
         rank_bytes=np.array([3e6, 3e6]),
     )
-    found = evaluate(small, np.array([[0, 0, 0], [1, 1, 1]]))
-    assert found.memory_bytes == pytest.approx([3e6, 3e6], rel=1e-3)
-    assert found.excess_bytes == pytest.approx([2e6, 0.0], rel=1e-3)
+    costs = evaluate(small, np.array([[0, 0, 0], [1, 1, 1]]))
+    assert costs.memory_bytes == pytest.approx([3e6, 3e6], rel=1e-3)
+    assert costs.excess_bytes == pytest.approx([2e6, 0.0], rel=1e-3)
 
 
 def test_every_figure_says_where_it_is_from():
@@ -289,8 +289,8 @@ def test_nothing_to_evaluate_gives_nothing():
 
 def test_layers_that_cannot_be_apart_have_no_rate_apart():
     bound = replace(problem(), together=((0, 1),))
-    found = evaluate(bound, np.array([[0, 1, 1], [0, 0, 1]]))
-    assert [True, False] == np.isinf(found.bottleneck_s).tolist()
+    costs = evaluate(bound, np.array([[0, 1, 1], [0, 0, 1]]))
+    assert [True, False] == np.isinf(costs.bottleneck_s).tolist()
 
 
 def test_a_tensor_of_unknown_size_cannot_be_cut():
@@ -341,9 +341,9 @@ def test_figures_of_many_at_once_hold_with_values_of_nothing_and_without_end():
         drawn = random_problem(seed)
         shape = 6, len(drawn.layers)
         population = np.random.default_rng(seed).integers(0, len(drawn.devices), shape)
-        found = evaluate(drawn, population)
-        for row in np.flatnonzero(np.isfinite(found.bottleneck_s)):
+        costs = evaluate(drawn, population)
+        for row in np.flatnonzero(np.isfinite(costs.bottleneck_s)):
             one = predict(drawn, population[row])
-            assert one.bottleneck_s == pytest.approx(found.bottleneck_s[row], rel=1e-9, abs=0)
-            assert one.latency_s == pytest.approx(found.latency_s[row], rel=1e-9, abs=0)
-            assert max(b.memory_bytes for b in one.boards) == pytest.approx(found.memory_bytes[row])
+            assert one.bottleneck_s == pytest.approx(costs.bottleneck_s[row], rel=1e-9, abs=0)
+            assert one.latency_s == pytest.approx(costs.latency_s[row], rel=1e-9, abs=0)
+            assert max(b.memory_bytes for b in one.boards) == pytest.approx(costs.memory_bytes[row])

@@ -41,30 +41,32 @@ def test_devices_in_turn_halve_the_time_between_frames_but_not_that_of_a_frame()
 
 
 def test_a_device_handles_as_many_frames_as_its_weight_says() -> None:
-    found = predict(teamed(), [0, TWO_TO_ONE, 0])
+    prediction = predict(teamed(), [0, TWO_TO_ONE, 0])
     assert {"edge01_cpu0": Turns(), "edge02_cpu0": Turns(3, (0, 2)), "edge03_cpu0": Turns(3, (1,))}
-    assert [0.03, 0.08 * 2 / 3, 0.08 / 3] == pytest.approx([d.load_s for d in found.devices])
-    assert [0.03, 0.08, 0.08] == pytest.approx([device.busy_s for device in found.devices])
-    assert [Turns(), Turns(3, (0, 2)), Turns(3, (1,))] == [d.turns for d in found.devices]
+    assert [0.03, 0.08 * 2 / 3, 0.08 / 3] == pytest.approx([d.load_s for d in prediction.devices])
+    assert [0.03, 0.08, 0.08] == pytest.approx([device.busy_s for device in prediction.devices])
+    assert [Turns(), Turns(3, (0, 2)), Turns(3, (1,))] == [d.turns for d in prediction.devices]
 
 
 def test_links_carry_each_device_s_part_of_the_frames() -> None:
-    found = predict(teamed(), [0, TWO_TO_ONE, 0])
+    prediction = predict(teamed(), [0, TWO_TO_ONE, 0])
     assert {("t", 2 / 3), ("u", 2 / 3), ("t", 1 / 3), ("u", 1 / 3)} == {
-        (channel.tensor, channel.share) for channel in found.channels
+        (channel.tensor, channel.share) for channel in prediction.channels
     }
 
 
 def test_frames_enter_and_leave_at_the_first_device_of_a_whole_model_in_turn() -> None:
-    found = predict(teamed(overheads=OVERHEADS), [WHOLE] * 3)
+    prediction = predict(teamed(overheads=OVERHEADS), [WHOLE] * 3)
     # It sends two of three frames to the others, and takes their results.
     first = 0.11 + OVERHEADS.frame_s + 4 * OVERHEADS.message_s
     others = 0.11 + OVERHEADS.frame_s + 2 * OVERHEADS.message_s
-    assert [first, others, others] == pytest.approx([device.busy_s for device in found.devices])
-    assert first / 3 == pytest.approx(found.bottleneck_s)
-    assert "computing on edge01_cpu0" == found.bottleneck
+    assert [first, others, others] == pytest.approx(
+        [device.busy_s for device in prediction.devices]
+    )
+    assert first / 3 == pytest.approx(prediction.bottleneck_s)
+    assert "computing on edge01_cpu0" == prediction.bottleneck
     hops = 2 * (16 / 125e6 + 2e-4) + 4 * OVERHEADS.message_s
-    assert 0.11 + OVERHEADS.frame_s + hops == pytest.approx(found.latency_s)
+    assert 0.11 + OVERHEADS.frame_s + hops == pytest.approx(prediction.latency_s)
 
 
 def test_each_device_in_turn_holds_the_weights() -> None:
@@ -83,9 +85,9 @@ def test_the_mapping_s_key_names_all_devices_in_turn() -> None:
 
 def test_a_device_cannot_take_turns_and_have_other_layers_too() -> None:
     population = np.array([[1, PAIR, 0], [0, PAIR, TWO_TO_ONE], [0, PAIR, PAIR]])
-    found = evaluate(teamed(), population)
-    assert [False, False, True] == np.isfinite(found.bottleneck_s).tolist()
-    assert [False, False, True] == np.isfinite(found.latency_s).tolist()
+    costs = evaluate(teamed(), population)
+    assert [False, False, True] == np.isfinite(costs.bottleneck_s).tolist()
+    assert [False, False, True] == np.isfinite(costs.latency_s).tolist()
     with pytest.raises(RankSliceError, match="would take turns and have other layers"):
         predict(teamed(), [1, PAIR, 0])
 
@@ -117,14 +119,14 @@ def test_many_at_once_have_the_figures_of_one_explained(
     drawn: tuple[Problem, NDArray[np.int64]],
 ) -> None:
     made, population = drawn
-    found = evaluate(made, population)
+    costs = evaluate(made, population)
     for row, assignment in enumerate(population):
         one = predict(made, assignment)
-        assert one.bottleneck_s == pytest.approx(found.bottleneck_s[row], rel=1e-9)
-        assert one.latency_s == pytest.approx(found.latency_s[row], rel=1e-9)
-        assert max(b.memory_bytes for b in one.boards) == pytest.approx(found.memory_bytes[row])
+        assert one.bottleneck_s == pytest.approx(costs.bottleneck_s[row], rel=1e-9)
+        assert one.latency_s == pytest.approx(costs.latency_s[row], rel=1e-9)
+        assert max(b.memory_bytes for b in one.boards) == pytest.approx(costs.memory_bytes[row])
         joules = [0.0 if each.energy_j is None else each.energy_j for each in one.boards]
-        assert max(joules) == pytest.approx(found.energy_j[row], rel=1e-9)
+        assert max(joules) == pytest.approx(costs.energy_j[row], rel=1e-9)
 
 
 @given(assigned_problems())
@@ -157,14 +159,14 @@ def test_a_simulated_job_has_the_rate_that_is_predicted(
     one = predict(made, numbers)
     plan = planned(CHAIN, ranks, placements(*KEYS), weights=weights)
     own = [sum(times_s["abc".index(name)] for name in segment.layers) for segment in plan.segments]
-    found = simulate(
+    simulation = simulate(
         plan,
         [np.array([seconds]) for seconds in own],
         LinkSpeeds(platform(*BOARDS.boards, link=GIGABIT)),
         frames=300,
         overheads=OVERHEADS,
     )
-    assert found.throughput_fps == pytest.approx(one.throughput_fps, rel=0.01)
+    assert simulation.throughput_fps == pytest.approx(one.throughput_fps, rel=0.01)
     assert [d.busy_s for d in one.devices] == pytest.approx(
-        [rank.busy_ms / 1e3 for rank in found.ranks], rel=0.02
+        [rank.busy_ms / 1e3 for rank in simulation.ranks], rel=0.02
     )

@@ -32,7 +32,7 @@ def in_turn(seed: int) -> Chain:
 def least(chain: Chain, objective: Objective, floor_fps: float) -> float:
     """Return what the planner finds; infinite if there is no pipeline."""
     try:
-        found = planned(
+        pipeline = planned(
             **chain.fields,
             objective=objective,
             throughput_floor_fps=floor_fps,
@@ -40,9 +40,9 @@ def least(chain: Chain, objective: Objective, floor_fps: float) -> float:
         )
     except NoPlanError as error:
         return math.nan if error.limit == "steps" else math.inf
-    assert found.proven
-    values = {"latency": found.latency_s, "energy": found.energy_j}
-    value = values.get(objective, found.bottleneck_s)
+    assert pipeline.proven
+    values = {"latency": pipeline.latency_s, "energy": pipeline.energy_j}
+    value = values.get(objective, pipeline.bottleneck_s)
     assert value is not None
     return value
 
@@ -124,7 +124,7 @@ def is_proven(chain: Chain, objective: Objective, floor_fps: float, most_steps: 
     """Plan with coarse bounds, which must hold; return whether the plan is proven."""
     expected = tried(chain, objective, floor_fps)
     try:
-        found = planned(
+        pipeline = planned(
             **chain.fields,
             objective=objective,
             throughput_floor_fps=floor_fps,
@@ -135,12 +135,12 @@ def is_proven(chain: Chain, objective: Objective, floor_fps: float, most_steps: 
         if math.isfinite(expected) and error.limit != "steps":
             raise
         return False
-    value = found.latency_s if objective == "latency" else found.bottleneck_s
-    assert found.bound_s is not None
-    assert found.bound_s * (1 - 1e-12) <= expected <= value * (1 + 1e-12), chain.seed
-    if found.proven:
+    value = pipeline.latency_s if objective == "latency" else pipeline.bottleneck_s
+    assert pipeline.bound_s is not None
+    assert pipeline.bound_s * (1 - 1e-12) <= expected <= value * (1 + 1e-12), chain.seed
+    if pipeline.proven:
         assert value == pytest.approx(expected, rel=1e-12, abs=0), chain.seed
-    return found.proven
+    return pipeline.proven
 
 
 @pytest.fixture

@@ -63,32 +63,32 @@ def limit(**what: Any) -> tuple[str, str]:
 
 
 def test_equal_layers_are_dealt_out_evenly() -> None:
-    found = plan()
-    assert 2.0 == found.bottleneck_s
-    assert [(0, 1), (2, 3)] == [(piece.first, piece.last) for piece in found.slices]
+    pipeline = plan()
+    assert 2.0 == pipeline.bottleneck_s
+    assert [(0, 1), (2, 3)] == [(piece.first, piece.last) for piece in pipeline.slices]
 
 
 def test_a_device_that_does_not_help_is_left_unused() -> None:
-    found = plan(times_s=[[1.0] * 4, [9.0] * 4], where=devices(1, 0))
-    assert [("device 1", 0, 3)] == spans(found)
+    pipeline = plan(times_s=[[1.0] * 4, [9.0] * 4], where=devices(1, 0))
+    assert [("device 1", 0, 3)] == spans(pipeline)
 
 
 def test_a_slow_link_is_not_used() -> None:
-    found = plan(output_bytes=[100] * 4, bandwidth_bytes_s=10.0)
-    assert 4.0 == found.bottleneck_s
-    assert 1 == len(found.slices)
+    pipeline = plan(output_bytes=[100] * 4, bandwidth_bytes_s=10.0)
+    assert 4.0 == pipeline.bottleneck_s
+    assert 1 == len(pipeline.slices)
 
 
 def test_the_cut_goes_where_little_is_sent() -> None:
-    found = plan(output_bytes=[20, 100, 100, 100], bandwidth_bytes_s=10.0)
-    assert (0, 0) == (found.slices[0].first, found.slices[0].last)
-    assert 2.0 == found.slices[0].send_s
-    assert 3.0 == found.bottleneck_s
+    pipeline = plan(output_bytes=[20, 100, 100, 100], bandwidth_bytes_s=10.0)
+    assert (0, 0) == (pipeline.slices[0].first, pipeline.slices[0].last)
+    assert 2.0 == pipeline.slices[0].send_s
+    assert 3.0 == pipeline.bottleneck_s
 
 
 def test_a_cut_with_infinite_bytes_is_forbidden() -> None:
-    found = plan(output_bytes=[math.inf, math.inf, 0, math.inf])
-    assert 3.0 == found.bottleneck_s
+    pipeline = plan(output_bytes=[math.inf, math.inf, 0, math.inf])
+    assert 3.0 == pipeline.bottleneck_s
 
 
 def test_the_latency_of_a_link_counts() -> None:
@@ -108,44 +108,44 @@ def test_stages_of_one_board_share_its_memory() -> None:
 
 def test_buffers_take_memory() -> None:
     where = devices(0, 0, memory_bytes=4.0)
-    found = plan(where=where, receive_memory_bytes=[0, 9, 9, 3], send_memory_bytes=[0, 0, 1, 0])
-    assert [(0, 2), (3, 3)] == [(piece.first, piece.last) for piece in found.slices]
-    assert [4.0, 4.0] == [piece.memory_bytes for piece in found.slices]
+    pipeline = plan(where=where, receive_memory_bytes=[0, 9, 9, 3], send_memory_bytes=[0, 0, 1, 0])
+    assert [(0, 2), (3, 3)] == [(piece.first, piece.last) for piece in pipeline.slices]
+    assert [4.0, 4.0] == [piece.memory_bytes for piece in pipeline.slices]
 
 
 def test_measured_spans_replace_sums() -> None:
     table = np.full((1, 4, 4), 9.0)
     table[0, 0, 2], table[0, 3, 3] = 0.5, 0.25
-    found = plan(spans_s=table)
-    assert 0.5 == found.bottleneck_s
+    pipeline = plan(spans_s=table)
+    assert 0.5 == pipeline.bottleneck_s
 
 
 def test_a_layer_that_cannot_run_cannot_run_in_a_span_either() -> None:
     times = [[1.0, math.inf, 1.0, 1.0], [5.0] * 4]
-    found = plan(times_s=times, spans_s=np.ones((2, 4, 4)), where=devices(0, 1))
-    assert "device 1" in [one for one, first, last in spans(found) if first <= 1 <= last]
+    pipeline = plan(times_s=times, spans_s=np.ones((2, 4, 4)), where=devices(0, 1))
+    assert "device 1" in [one for one, first, last in spans(pipeline) if first <= 1 <= last]
 
 
 def test_every_pair_of_boards_has_its_own_link() -> None:
     rates = np.full((3, 3), 1.0)
     rates[2, 0] = 100.0
-    found = plan(output_bytes=[100] * 4, where=devices(0, 0, 0), bandwidth_bytes_s=rates)
-    assert ["device 2", "device 0"] == [piece.device for piece in found.slices]
+    pipeline = plan(output_bytes=[100] * 4, where=devices(0, 0, 0), bandwidth_bytes_s=rates)
+    assert ["device 2", "device 0"] == [piece.device for piece in pipeline.slices]
 
 
 def test_the_least_latency_above_a_floor_takes_what_is_fast_enough() -> None:
     times = [[1.0] * 4, [2.0] * 4]
     what: dict[str, Any] = {"times_s": times, "where": devices(0, 1), "latency_s": 0.5}
     assert 4.0 == plan(**what, objective="latency").latency_s
-    found = plan(**what, objective="latency", throughput_floor_fps=1 / 3)
-    assert (3.0, 5.5) == (found.bottleneck_s, found.latency_s)
+    pipeline = plan(**what, objective="latency", throughput_floor_fps=1 / 3)
+    assert (3.0, 5.5) == (pipeline.bottleneck_s, pipeline.latency_s)
 
 
 def test_the_floor_can_be_what_was_found() -> None:
     times = np.random.default_rng(0).random((1, 4))
     best = plan(times_s=times)
-    found = plan(times_s=times, objective="latency", throughput_floor_fps=best.throughput_fps)
-    assert best.bottleneck_s == found.bottleneck_s
+    pipeline = plan(times_s=times, objective="latency", throughput_floor_fps=best.throughput_fps)
+    assert best.bottleneck_s == pipeline.bottleneck_s
 
 
 def test_the_least_energy_counts_each_board_in_use_once() -> None:
@@ -154,10 +154,10 @@ def test_the_least_energy_counts_each_board_in_use_once() -> None:
         Device("gpu", 0, "b", busy_w=1.0, idle_w=10.0),
         Device("other", 0, busy_w=0.5, idle_w=100.0),
     ]
-    found = plan(where=where, objective="energy", throughput_floor_fps=1 / 3)
-    assert {"cpu", "gpu"} == {piece.device for piece in found.slices}
-    assert 3 * 1.0 + 1 * 2.0 + 3 * 10.0 == found.energy_j == found.bound_j
-    assert found.bound_s is None
+    pipeline = plan(where=where, objective="energy", throughput_floor_fps=1 / 3)
+    assert {"cpu", "gpu"} == {piece.device for piece in pipeline.slices}
+    assert 3 * 1.0 + 1 * 2.0 + 3 * 10.0 == pipeline.energy_j == pipeline.bound_j
+    assert pipeline.bound_s is None
 
 
 def test_energy_is_unknown_where_a_power_is() -> None:
@@ -175,18 +175,18 @@ def test_a_bottleneck_of_nothing_is_found_where_only_one_device_takes_no_time(
     times = [[0.0, *(4.0**n for n in range(-20, 0))], [1.0, *[0.0] * 20]]
     sums = [[[sum(row[a : b + 1]) for b in range(21)] for a in range(21)] for row in times]
     chain = LayerChain(times, [0] * 21, [1] * 21, devices(0, 1), spans_s=sums)
-    found = optimal_pipeline(chain, objective=objective)
-    assert (0.0, 0.0, True) == (found.bottleneck_s, found.bound_s, found.proven)
-    assert [("device 0", 0, 0), ("device 1", 1, 20)] == spans(found)
+    pipeline = optimal_pipeline(chain, objective=objective)
+    assert (0.0, 0.0, True) == (pipeline.bottleneck_s, pipeline.bound_s, pipeline.proven)
+    assert [("device 0", 0, 0), ("device 1", 1, 20)] == spans(pipeline)
 
 
 def test_devices_that_differ_in_power_alone_are_alike_unless_energy_counts() -> None:
     where = [Device(f"device {index}", 0, busy_w=1.0 + index) for index in range(30)]
     times = np.random.default_rng(0).random((1, 100))
     case: dict[str, Any] = {"output_bytes": np.zeros(100), "memory_bytes": np.ones(100)}
-    found = plan(times_s=times, where=where, **case, most_steps=1)
-    assert found.proven
-    assert found.energy_j is not None
+    pipeline = plan(times_s=times, where=where, **case, most_steps=1)
+    assert pipeline.proven
+    assert pipeline.energy_j is not None
     least = plan(where=where[:8], objective="energy")
     assert ["device 0"] == [piece.device for piece in least.slices]
 
@@ -204,10 +204,10 @@ def test_many_boards_with_links_that_all_differ_get_a_plan_and_a_bound() -> None
         where,
         bandwidth_bytes_s=draw.uniform(2, 30, (16, 16)),
     )
-    found = optimal_pipeline(chain, most_steps=300)
-    assert not found.proven
-    assert found.bound_s is not None
-    assert 0.9 * found.bottleneck_s < found.bound_s < found.bottleneck_s
+    pipeline = optimal_pipeline(chain, most_steps=300)
+    assert not pipeline.proven
+    assert pipeline.bound_s is not None
+    assert 0.9 * pipeline.bottleneck_s < pipeline.bound_s < pipeline.bottleneck_s
 
 
 def test_no_answer_is_told_apart_from_no_pipeline() -> None:
@@ -238,9 +238,9 @@ def test_many_devices_of_several_kinds_get_a_proven_plan() -> None:
 
 
 def test_more_combinations_of_devices_than_fit_into_memory_get_a_plan_close_to_its_bound() -> None:
-    found = planned(**drawn(60, 32, 16))
-    assert found.bound_s is not None
-    assert found.bound_s <= found.bottleneck_s <= 1.055 * found.bound_s
+    pipeline = planned(**drawn(60, 32, 16))
+    assert pipeline.bound_s is not None
+    assert pipeline.bound_s <= pipeline.bottleneck_s <= 1.055 * pipeline.bound_s
 
 
 def test_sixteen_devices_that_share_little_memory_get_a_plan_close_to_its_bound() -> None:
@@ -251,9 +251,9 @@ def test_sixteen_devices_that_share_little_memory_get_a_plan_close_to_its_bound(
         for index in range(16)
     ]
     chain = LayerChain(times, draw.random(50), np.ones(50), where)
-    found = optimal_pipeline(chain, most_steps=20_000)
-    assert found.bound_s is not None
-    assert found.bottleneck_s <= 1.04 * found.bound_s
+    pipeline = optimal_pipeline(chain, most_steps=20_000)
+    assert pipeline.bound_s is not None
+    assert pipeline.bottleneck_s <= 1.04 * pipeline.bound_s
 
 
 # What is refused

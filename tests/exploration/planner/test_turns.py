@@ -68,10 +68,14 @@ def test_without_being_asked_no_devices_take_turns() -> None:
 
 
 def test_devices_in_turn_divide_the_time_of_a_slice_and_not_its_latency() -> None:
-    found = plan()
-    assert [(4, 0, 2)] == turns(found)
-    assert (2.0, 8.0, 8.0) == (found.bottleneck_s, found.latency_s, found.slices[0].compute_s)
-    assert (2.0, True) == (found.bound_s, found.proven)
+    pipeline = plan()
+    assert [(4, 0, 2)] == turns(pipeline)
+    assert (2.0, 8.0, 8.0) == (
+        pipeline.bottleneck_s,
+        pipeline.latency_s,
+        pipeline.slices[0].compute_s,
+    )
+    assert (2.0, True) == (pipeline.bound_s, pipeline.proven)
 
 
 def test_the_devices_of_a_slice_are_named_in_their_order() -> None:
@@ -81,44 +85,52 @@ def test_the_devices_of_a_slice_are_named_in_their_order() -> None:
 
 
 def test_no_more_devices_take_turns_than_may() -> None:
-    found = plan(most_turns=3)
-    assert ([(3, 0, 1), (1, 2, 2)], 7 / 3) == (turns(found), found.bottleneck_s)
+    pipeline = plan(most_turns=3)
+    assert ([(3, 0, 1), (1, 2, 2)], 7 / 3) == (turns(pipeline), pipeline.bottleneck_s)
 
 
 def test_devices_of_different_kinds_do_not_take_turns() -> None:
-    found = plan(times_s=[[8.0], [8.0]], output_bytes=[0], memory_bytes=[1], where=devices(0, 1))
-    assert (8.0, [(1, 0, 0)]) == (found.bottleneck_s, turns(found))
+    pipeline = plan(times_s=[[8.0], [8.0]], output_bytes=[0], memory_bytes=[1], where=devices(0, 1))
+    assert (8.0, [(1, 0, 0)]) == (pipeline.bottleneck_s, turns(pipeline))
 
 
 def test_the_least_latency_at_a_rate_takes_as_few_turns_as_reach_it() -> None:
-    found = plan(
+    pipeline = plan(
         output_bytes=[12] * 3,
         bandwidth_bytes_s=12.0,
         objective="latency",
         throughput_floor_fps=0.25,
     )
-    assert (8.0, [(2, 0, 2)]) == (found.latency_s, turns(found))
+    assert (8.0, [(2, 0, 2)]) == (pipeline.latency_s, turns(pipeline))
 
 
 def test_energy_counts_each_frame_once_and_each_board_in_use() -> None:
     where = devices(0, 0, 0, 0, busy_w=2.0, idle_w=1.0)
-    found = plan(where=where, objective="energy", throughput_floor_fps=1 / 4)
-    assert 2 == len({index for piece in found.slices for index in piece.indices})
-    assert 8 * 2.0 + 2 * 4.0 == found.energy_j
+    pipeline = plan(where=where, objective="energy", throughput_floor_fps=1 / 4)
+    assert 2 == len({index for piece in pipeline.slices for index in piece.indices})
+    assert 8 * 2.0 + 2 * 4.0 == pipeline.energy_j
 
 
 # Messages
 
 
 def test_one_device_sends_all_frames_to_those_in_turn() -> None:
-    found = apart(where=devices(0, 1, 1), bandwidth_bytes_s=4.0)
-    assert (3.0, 3.0, 3.0) == (found.bottleneck_s, found.slices[0].send_s, found.slices[0].load_s)
+    pipeline = apart(where=devices(0, 1, 1), bandwidth_bytes_s=4.0)
+    assert (3.0, 3.0, 3.0) == (
+        pipeline.bottleneck_s,
+        pipeline.slices[0].send_s,
+        pipeline.slices[0].load_s,
+    )
 
 
 def test_devices_in_turn_on_both_sides_share_the_messages() -> None:
-    found = apart(where=devices(0, 0, 1, 1), bandwidth_bytes_s=4.0)
-    assert [(2, 0, 0), (2, 1, 1)] == turns(found)
-    assert (1.5, 3.0, 1.5) == (found.bottleneck_s, found.slices[0].send_s, found.slices[0].load_s)
+    pipeline = apart(where=devices(0, 0, 1, 1), bandwidth_bytes_s=4.0)
+    assert [(2, 0, 0), (2, 1, 1)] == turns(pipeline)
+    assert (1.5, 3.0, 1.5) == (
+        pipeline.bottleneck_s,
+        pipeline.slices[0].send_s,
+        pipeline.slices[0].load_s,
+    )
 
 
 def test_the_cable_of_a_board_carries_what_all_its_devices_send() -> None:
@@ -133,18 +145,18 @@ def test_messages_stay_on_a_board_whose_devices_have_the_same_turn() -> None:
         for board in range(2)
         for kind, unit in enumerate(("cpu", "gpu"))
     ]
-    found = apart(where=where)
-    assert ("edge0_cpu", "edge1_cpu") == found.slices[0].devices
-    assert ("edge0_gpu", "edge1_gpu") == found.slices[1].devices
-    assert (0.5, 0.0) == (found.bottleneck_s, found.slices[0].load_s)
+    pipeline = apart(where=where)
+    assert ("edge0_cpu", "edge1_cpu") == pipeline.slices[0].devices
+    assert ("edge0_gpu", "edge1_gpu") == pipeline.slices[1].devices
+    assert (0.5, 0.0) == (pipeline.bottleneck_s, pipeline.slices[0].load_s)
 
 
 def test_links_that_differ_add_up_to_what_each_device_sends() -> None:
     rates = np.full((3, 3), 12.0)
     rates[0, 2] = 3.0  # 1 s to the one, 4 s to the other
-    found = apart(where=devices(0, 1, 1), bandwidth_bytes_s=rates)
-    assert [(1, 0, 0), (1, 1, 1)] == turns(found)
-    assert 1.0 == found.bottleneck_s
+    pipeline = apart(where=devices(0, 1, 1), bandwidth_bytes_s=rates)
+    assert [(1, 0, 0), (1, 1, 1)] == turns(pipeline)
+    assert 1.0 == pipeline.bottleneck_s
     times = [[1.0, np.inf], [np.inf, 5.0]]
     both = plan(
         times_s=times,
@@ -161,17 +173,17 @@ def test_links_that_differ_add_up_to_what_each_device_sends() -> None:
 
 
 def test_each_device_in_turn_needs_the_memory_of_the_slice() -> None:
-    found = plan(memory_bytes=[4, 4, 4], where=devices(0, 0, 0, 0, memory_bytes=8.0))
-    assert ([(3, 0, 1), (1, 2, 2)], 7 / 3) == (turns(found), found.bottleneck_s)
+    pipeline = plan(memory_bytes=[4, 4, 4], where=devices(0, 0, 0, 0, memory_bytes=8.0))
+    assert ([(3, 0, 1), (1, 2, 2)], 7 / 3) == (turns(pipeline), pipeline.bottleneck_s)
 
 
 def test_devices_in_turn_on_one_board_share_its_memory() -> None:
     what: dict[str, Any] = {"times_s": [[6.0]], "output_bytes": [0], "memory_bytes": [3]}
-    found = plan(**what, where=cores(1, 4, memory_bytes=10.0))
+    pipeline = plan(**what, where=cores(1, 4, memory_bytes=10.0))
     assert ([(3, 0, 0)], 2.0, 3.0) == (
-        turns(found),
-        found.bottleneck_s,
-        found.slices[0].memory_bytes,
+        turns(pipeline),
+        pipeline.bottleneck_s,
+        pipeline.slices[0].memory_bytes,
     )
     assert [(4, 0, 0)] == turns(plan(**what, where=devices(0, 0, 0, 0, memory_bytes=10.0)))
 

@@ -103,8 +103,8 @@ def test_tensors_have_their_producers_and_readers():
 
 def test_frames_enter_at_the_first_reader_and_leave_at_the_last_output():
     graph = line_graph("r!: -> n\na: x n -> t\nb: t -> y\nc: t -> z", outputs="y z")
-    found = problem(graph, times_s=[[1.0] * 4])
-    assert (0, 3) == (found.source_layer, found.sink_layer)
+    made = problem(graph, times_s=[[1.0] * 4])
+    assert (0, 3) == (made.source_layer, made.sink_layer)
 
 
 def test_bonds_keep_layers_together():
@@ -138,10 +138,10 @@ def test_links_are_those_of_the_pair_or_the_default():
         GIGABIT,
         (("edge2", "edge0", slow),),
     )
-    found = problem(boards=boards)
-    assert [1e6, 125e6] == [found.bandwidth_bytes_s[0, 2], found.bandwidth_bytes_s[0, 1]]
-    assert 5e-3 == found.latency_s[2, 0]
-    assert "boards.yaml: links.pairs[0]" == found.link_sources[0][2]
+    made = problem(boards=boards)
+    assert [1e6, 125e6] == [made.bandwidth_bytes_s[0, 2], made.bandwidth_bytes_s[0, 1]]
+    assert 5e-3 == made.latency_s[2, 0]
+    assert "boards.yaml: links.pairs[0]" == made.link_sources[0][2]
 
 
 def test_a_platform_without_links_says_that_they_are_unknown():
@@ -164,12 +164,12 @@ def test_names_with_dots_are_not_made_ranges():
 @given(random_graphs(), st.data())
 def test_a_mapping_gives_each_layer_the_device_that_was_assigned(graph, data):
     layers = explored_layers(graph)
-    found = make_problem(graph, platform(), np.ones((1, len(layers))))
+    made = make_problem(graph, platform(), np.ones((1, len(layers))))
     chosen = data.draw(st.lists(st.integers(0, 1), min_size=len(layers), max_size=len(layers)))
-    text = json.loads(json.dumps(mapping_of(found, chosen)))
+    text = json.loads(json.dumps(mapping_of(made, chosen)))
     mapping = Mapping("found", tuple(MappingEntry(k, tuple(v)) for k, v in text.items()))
     ranks = entry_of(assign(mapping, graph))
-    keys = [found.devices[device].key for device in chosen]
+    keys = [made.devices[device].key for device in chosen]
     assert keys == [mapping.entries[ranks[layer.name]].key for layer in layers]
 
 

@@ -107,5 +107,5 @@ def test_a_rank_takes_of_the_gpu_what_its_context_and_its_layers_need() -> None:
     halves = predict(problem, [0, 1, 1]).devices
     assert whole.gpu_bytes == pytest.approx(700_000_000, abs=1000)
     weights = int(problem.weight_bytes.sum() + problem.working_bytes.max())
-    assert all(each.gpu_bytes == pytest.approx(700_000_000, abs=weights) for each in halves)
+    assert all(halve.gpu_bytes == pytest.approx(700_000_000, abs=weights) for halve in halves)
     assert predict(explored(with_memory(0)), [0, 0, 0]).devices[0].gpu_bytes is None

@@ -22,24 +22,24 @@ def test_devices_are_the_accelerators_of_all_boards(two_boards: Problem) -> None
 
 def test_choices_are_numbered_from_the_fastest(two_boards: Problem) -> None:
     objectives = ("throughput", "energy", "memory")
-    found = exhaustive(search_of(two_boards, objectives))
-    candidates = candidates_of(two_boards, selected(found, 24))
+    archive = exhaustive(search_of(two_boards, objectives))
+    candidates = candidates_of(two_boards, selected(archive, 24))
     assert list(range(1, len(candidates) + 1)) == [candidate.number for candidate in candidates]
     rates = [candidate.figures[0].throughput_fps for candidate in candidates]
     assert sorted(rates, reverse=True) == rates
-    assert rates[0] == pytest.approx(1 / found.values[:, 0].min())
+    assert rates[0] == pytest.approx(1 / archive.values[:, 0].min())
 
 
 def test_the_fastest_of_each_number_of_boards_is_a_choice(two_boards: Problem) -> None:
-    found = exhaustive(search_of(two_boards, ("throughput",)))
-    candidates = candidates_of(two_boards, selected(found, 24))
+    archive = exhaustive(search_of(two_boards, ("throughput",)))
+    candidates = candidates_of(two_boards, selected(archive, 24))
     assert [(2, True), (1, False)] == [(len(c.boards), c.on_front) for c in candidates]
     assert {"cpu", "gpu"} == set(candidates[1].accelerators)
 
 
 def test_a_choice_says_what_each_rank_does(two_boards: Problem) -> None:
-    found = exhaustive(search_of(two_boards, ("memory",)))
-    candidate = candidates_of(two_boards, selected(found, 1))[0]
+    archive = exhaustive(search_of(two_boards, ("memory",)))
+    candidate = candidates_of(two_boards, selected(archive, 1))[0]
     assert 6 == sum(load.layer_count for load in candidate.ranks)
     assert candidate.mapping == {load.key: list(load.layers) for load in candidate.ranks}
     assert " ms per frame" in candidate.bottleneck

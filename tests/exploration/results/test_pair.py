@@ -30,12 +30,12 @@ def test_the_usual_route_is_not_so_busy_that_it_would_be_left() -> None:
 
 
 def test_one_route_is_enough_if_it_keeps_up_with_the_surge() -> None:
-    found = routes(FOUND, 20, 25)
-    assert (NEAR, NEAR) == found
+    pair = routes(FOUND, 20, 25)
+    assert (NEAR, NEAR) == pair
     assert [
         "Mapping 3 has the least latency and keeps up with a surge of 25.0 frames/s, too: one route"
         " is enough."
-    ] == list(routes_text(found, 20, 25))
+    ] == list(routes_text(pair, 20, 25))
 
 
 def test_what_no_mapping_reaches_has_no_pair() -> None:

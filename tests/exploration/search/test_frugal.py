@@ -20,13 +20,13 @@ OBJECTIVES = ("throughput", "energy", "memory")
 
 def joules(problem: Problem, row: np.ndarray, frame_s: float) -> float:
     """Return the energy of a frame of the board that takes most, where one comes each so often."""
-    found = predict(problem, row)
+    prediction = predict(problem, row)
     watts = dict(zip((each.key for each in problem.devices), problem.active_w, strict=True))
     board_of = {each.key: problem.boards[each.board] for each in problem.devices}
     sums: dict[str, float] = defaultdict(float)
-    for device in found.devices:
+    for device in prediction.devices:
         sums[board_of[device.key].name] += watts[device.key] * device.busy_s
-    period_s = max(frame_s, found.bottleneck_s)
+    period_s = max(frame_s, prediction.bottleneck_s)
     idle = {board.name: board.idle_w or 0.0 for board in problem.boards}
     return max(joules + period_s * idle[name] for name, joules in sums.items())
 
@@ -54,7 +54,7 @@ def check(seed: int) -> bool:
         for row in shown
         if used[row.tobytes()] == scores.groups[enough].min()
     ]
-    found = [each.energy_j for each in figures if each.throughput_fps * frame_s >= 1 - 1e-9]
+    found = [figure.energy_j for figure in figures if figure.throughput_fps * frame_s >= 1 - 1e-9]
     assert expected == pytest.approx(min(map(float, filter(None, found))), rel=1e-9), seed
     return True
 

@@ -51,9 +51,9 @@ def front_of(archive: Archive) -> set[tuple[float, ...]]:
 
 
 def test_every_mapping_is_made_once() -> None:
-    found = every_mapping(3, 4, 0, 81)
-    assert 81 == len({tuple(row) for row in found})
-    assert (0, 2) == (found.min(), found.max())
+    mappings = every_mapping(3, 4, 0, 81)
+    assert 81 == len({tuple(row) for row in mappings})
+    assert (0, 2) == (mappings.min(), mappings.max())
 
 
 def test_exhaustive_search_finds_the_whole_front() -> None:
@@ -77,8 +77,8 @@ def test_exhaustive_search_refuses_what_would_take_too_long() -> None:
 
 def test_exhaustive_search_can_keep_blocks_together() -> None:
     blocks = np.array([0, 0, 0, 1, 1, 2, 2])
-    found = exhaustive(Search(score, replace(SPACE, blocks=blocks)))
-    assert (np.diff(found.assignments, axis=1)[:, np.diff(blocks) == 0] == 0).all()
+    archive = exhaustive(Search(score, replace(SPACE, blocks=blocks)))
+    assert (np.diff(archive.assignments, axis=1)[:, np.diff(blocks) == 0] == 0).all()
 
 
 @pytest.fixture
@@ -89,8 +89,8 @@ def pymoo() -> None:
 @pytest.mark.usefixtures("pymoo")
 class TestNsga2:
     def test_it_finds_the_front_of_a_small_case(self) -> None:
-        found = nsga2(Search(score, SPACE), GeneticOptions(generations=30))
-        assert the_front() == front_of(found)
+        archive = nsga2(Search(score, SPACE), GeneticOptions(generations=30))
+        assert the_front() == front_of(archive)
 
     def test_it_finds_the_same_again(self) -> None:
         genetics = GeneticOptions(population=20, generations=5, seed=3)
@@ -129,22 +129,24 @@ class TestNsga2:
     def test_it_is_never_worse_than_what_it_began_with(self) -> None:
         best = exhaustive(Search(score, SPACE))
         fastest = best.assignments[best.values[:, 0].argmin()]
-        found = nsga2(
+        archive = nsga2(
             Search(score, SPACE), GeneticOptions(population=4, generations=1), fastest[None]
         )
-        assert best.values[:, 0].min() == found.values[:, 0].min()
+        assert best.values[:, 0].min() == archive.values[:, 0].min()
 
     def test_impossible_mappings_are_not_among_the_answers(self) -> None:
-        found = nsga2(Search(score, SPACE), GeneticOptions(population=20, generations=10))
-        assert (found.assignments[:, 0] != 2).all()
+        archive = nsga2(Search(score, SPACE), GeneticOptions(population=20, generations=10))
+        assert (archive.assignments[:, 0] != 2).all()
 
     def test_moving_blocks_first_finds_the_front_too(self) -> None:
         blocks = coarse_blocks(WORK, np.ones(len(WORK) - 1), 3)
-        found = nsga2(Search(score, replace(SPACE, blocks=blocks)), GeneticOptions(generations=40))
-        assert the_front() == front_of(found)
+        archive = nsga2(
+            Search(score, replace(SPACE, blocks=blocks)), GeneticOptions(generations=40)
+        )
+        assert the_front() == front_of(archive)
 
     def test_a_case_with_one_mapping_ends(self) -> None:
-        found = nsga2(
+        archive = nsga2(
             Search(
                 lambda population: Scores(
                     np.ones((len(population), 1)),
@@ -155,7 +157,7 @@ class TestNsga2:
             ),
             GeneticOptions(population=4, generations=3),
         )
-        assert [[0]] == found.assignments.tolist()
+        assert [[0]] == archive.assignments.tolist()
 
 
 def test_without_pymoo_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,14 +121,14 @@ THERE_AND_BACK = [[1.0, 9.0, 1.0, 9.0], [9.0, 1.0, 9.0, 1.0], [1.0, 9.0, 1.0, 9.
 
 def found_by_exact(problem: Problem) -> tuple[float, str]:
     """Return the rate of the default method's fastest mapping, and what it says of it."""
-    found = find_mappings(problem, ("throughput",), SearchOptions())
-    return found.candidates[0].best_known.throughput_fps, " ".join(found.notes)
+    result = find_mappings(problem, ("throughput",), SearchOptions())
+    return result.candidates[0].best_known.throughput_fps, " ".join(result.notes)
 
 
 def test_the_exact_method_tries_all_mappings_if_there_are_few_and_says_so() -> None:
-    found = four_layers(THERE_AND_BACK)
-    rate, told = found_by_exact(found)
-    every = find_mappings(found, ("throughput",), SearchOptions(method="exhaustive")).candidates[0]
+    made = four_layers(THERE_AND_BACK)
+    rate, told = found_by_exact(made)
+    every = find_mappings(made, ("throughput",), SearchOptions(method="exhaustive")).candidates[0]
     assert every.best_known.throughput_fps == rate
     assert "Every mapping was tried: by the cost model, none is better than these." == told
 
@@ -143,9 +143,9 @@ def larger(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("seed", range(8))
 def test_the_exact_method_finds_the_fastest_of_all_mappings(seed: int) -> None:
     # With a board of two GPUs, the planner's own count differs from the cost model's.
-    found = four_layers(np.random.default_rng(seed).uniform(0.1, 2, (3, 4)).tolist())
-    every = find_mappings(found, ("throughput",), SearchOptions(method="exhaustive")).candidates[0]
-    assert every.best_known.throughput_fps == pytest.approx(found_by_exact(found)[0], rel=1e-9)
+    made = four_layers(np.random.default_rng(seed).uniform(0.1, 2, (3, 4)).tolist())
+    every = find_mappings(made, ("throughput",), SearchOptions(method="exhaustive")).candidates[0]
+    assert every.best_known.throughput_fps == pytest.approx(found_by_exact(made)[0], rel=1e-9)
 
 
 @pytest.mark.usefixtures("larger")
@@ -175,8 +175,8 @@ def test_interleaved_mappings_are_found_and_not_called_proven(
     monkeypatch.setattr("rankslice.exploration.search.methods._MAX_TRIED", 10)
     graph = line_graph("a: x -> t\nb: t -> u\nc: u -> v\nd: v -> y", outputs="y")
     boards = platform(board("edge01"), board("edge02", gpus=1))
-    found = problem(graph, boards, THERE_AND_BACK[:2], keys=["edge01_cpu0", "edge02_gpu"])
-    rate, told = found_by_exact(found)
+    made = problem(graph, boards, THERE_AND_BACK[:2], keys=["edge01_cpu0", "edge02_gpu"])
+    rate, told = found_by_exact(made)
     assert rate == pytest.approx(0.5, rel=0.01)
     assert told == (
         "By the cost model no mapping of contiguous slices gives more than 0.10 frames/s:"
@@ -187,11 +187,11 @@ def test_interleaved_mappings_are_found_and_not_called_proven(
 
 
 def test_layers_that_take_no_time_are_mapped() -> None:
-    found = four_layers([[0.0] * 4] * 3)
+    made = four_layers([[0.0] * 4] * 3)
     objectives = ("throughput", "energy", "memory", "latency")
     assert (
         math.inf
-        == find_mappings(found, objectives, SearchOptions()).candidates[0].best_known.throughput_fps
+        == find_mappings(made, objectives, SearchOptions()).candidates[0].best_known.throughput_fps
     )
 
 

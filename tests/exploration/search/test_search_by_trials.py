@@ -42,9 +42,9 @@ def keys(candidate: Candidate) -> set[str]:
 
 
 def test_the_model_alone_believes_in_gpus(two_boards: Problem) -> None:
-    found = find_mappings(two_boards, ("throughput",), SearchOptions())
-    assert {"b1_gpu", "b2_gpu"} <= keys(found.candidates[0])
-    assert (0, ()) == (found.tried, found.failures)
+    result = find_mappings(two_boards, ("throughput",), SearchOptions())
+    assert {"b1_gpu", "b2_gpu"} <= keys(result.candidates[0])
+    assert (0, ()) == (result.tried, result.failures)
 
 
 @pytest.mark.parametrize("method", [pytest.param("nsga2", marks=pytest.mark.ci), "exhaustive"])
@@ -52,28 +52,28 @@ def test_a_search_by_trials_finds_what_is_best_in_trials(tmp_path: Path, method:
     if method == "nsga2":
         pytest.importorskip("pymoo", reason="pymoo is not installed (extra: explore)")
     small = problem(tmp_path, platform(2), layers=3)
-    found = found_by(small, method)
+    result = found_by(small, method)
     # 1 + 2 ms on one CPU and 3 ms on the other; a GPU would take 10 ms for the last layer.
-    assert {"b1_cpu0-3", "b2_cpu0-3"} == keys(found.candidates[0])
-    assert ["predicted", "measured"] == [each.basis for each in found.candidates[0].figures]
-    assert found.tried <= 64
-    best = max(candidate.best_known.throughput_fps for candidate in found.candidates)
-    assert best == found.candidates[0].best_known.throughput_fps
+    assert {"b1_cpu0-3", "b2_cpu0-3"} == keys(result.candidates[0])
+    assert ["predicted", "measured"] == [figure.basis for figure in result.candidates[0].figures]
+    assert result.tried <= 64
+    best = max(candidate.best_known.throughput_fps for candidate in result.candidates)
+    assert best == result.candidates[0].best_known.throughput_fps
 
 
 def test_nsga2_stops_when_no_more_mappings_may_be_tried(two_boards: Problem) -> None:
     pytest.importorskip("pymoo", reason="pymoo is not installed (extra: explore)")
-    found = found_by(two_boards, "nsga2", evaluations=13)
-    assert 13 == found.tried
-    assert all(len(candidate.figures) == 2 for candidate in found.candidates)
+    result = found_by(two_boards, "nsga2", evaluations=13)
+    assert 13 == result.tried
+    assert all(len(candidate.figures) == 2 for candidate in result.candidates)
 
 
 def test_nsga2_tries_what_is_best_by_the_model_first(two_boards: Problem) -> None:
     pytest.importorskip("pymoo", reason="pymoo is not installed (extra: explore)")
     model = find_mappings(two_boards, ("throughput",), SMALL)
-    found = found_by(two_boards, "nsga2", evaluations=1)
-    assert 1 == found.tried
-    assert model.candidates[0].mapping == found.candidates[0].mapping
+    result = found_by(two_boards, "nsga2", evaluations=1)
+    assert 1 == result.tried
+    assert model.candidates[0].mapping == result.candidates[0].mapping
 
 
 def test_exhaustive_search_says_how_to_try_more(two_boards: Problem) -> None:
@@ -83,20 +83,20 @@ def test_exhaustive_search_says_how_to_try_more(two_boards: Problem) -> None:
 
 def test_exact_plans_are_ranked_anew(two_boards: Problem) -> None:
     model = find_mappings(two_boards, ("throughput", "memory"), SearchOptions())
-    found = found_by(two_boards, "exact", objectives=("memory",))
-    rates = [candidate.best_known.throughput_fps for candidate in found.candidates]
+    result = found_by(two_boards, "exact", objectives=("memory",))
+    rates = [candidate.best_known.throughput_fps for candidate in result.candidates]
     assert sorted(rates, reverse=True) == rates
     assert {"b1_cpu0-3", "b2_cpu0-3"} != keys(model.candidates[0])
     assert sorted(map(str, (c.mapping for c in model.candidates))) == sorted(
-        map(str, (c.mapping for c in found.candidates))
+        map(str, (c.mapping for c in result.candidates))
     )
-    assert [c.number for c in found.candidates] == list(range(1, len(found.candidates) + 1))
+    assert [c.number for c in result.candidates] == list(range(1, len(result.candidates) + 1))
 
 
 def test_exact_plans_without_a_trial_count_as_predicted(two_boards: Problem) -> None:
-    found = found_by(two_boards, "exact", evaluations=1, objectives=("memory",))
-    assert 1 == found.tried
-    assert [1, 2] == sorted({len(candidate.figures) for candidate in found.candidates})
+    result = found_by(two_boards, "exact", evaluations=1, objectives=("memory",))
+    assert 1 == result.tried
+    assert [1, 2] == sorted({len(candidate.figures) for candidate in result.candidates})
 
 
 def test_exact_plans_that_fail_are_no_choice(two_boards: Problem) -> None:
@@ -106,9 +106,9 @@ def test_exact_plans_that_fail_are_no_choice(two_boards: Problem) -> None:
         return slow_gpus(candidate)
 
     wanted = SearchOptions(evaluate="run", evaluations=50)
-    found = find_mappings(two_boards, ("throughput", "memory"), wanted, fails)
-    assert {1} == {len(candidate.boards) for candidate in found.candidates}
-    assert {"edge02 cannot be reached"} == {failure.reason for failure in found.failures}
+    result = find_mappings(two_boards, ("throughput", "memory"), wanted, fails)
+    assert {1} == {len(candidate.boards) for candidate in result.candidates}
+    assert {"edge02 cannot be reached"} == {failure.reason for failure in result.failures}
 
 
 def test_the_paper_says_how_much_the_model_evaluates_and_the_budget_how_much_is_tried() -> None:

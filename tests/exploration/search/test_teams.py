@@ -38,8 +38,8 @@ def test_devices_of_one_kind_can_take_turns() -> None:
 
 
 def test_of_very_many_devices_neighbours_take_turns() -> None:
-    found = teams_of_kinds([0] * 40, 2)
-    assert [(n, n + 1) for n in range(39)] == [team.devices for team in found]
+    teams = teams_of_kinds([0] * 40, 2)
+    assert [(n, n + 1) for n in range(39)] == [team.devices for team in teams]
 
 
 def test_the_best_mapping_has_devices_in_turn_if_one_layer_takes_most() -> None:
@@ -79,12 +79,12 @@ def test_a_layer_that_one_of_a_team_cannot_run_makes_a_mapping_impossible() -> N
 
 def test_a_choice_with_devices_in_turn_has_a_rank_for_each_and_one_entry() -> None:
     made = replace(alike(), teams=(Team((1, 2), (2, 1)),))
-    found = predicted_candidate(made, np.array([0, 0, 3, 0]))
-    assert KEYS == [load.key for load in found.ranks]
-    assert [Turns(), Turns(3, (0, 2)), Turns(3, (1,))] == [load.turns for load in found.ranks]
+    candidate = predicted_candidate(made, np.array([0, 0, 3, 0]))
+    assert KEYS == [load.key for load in candidate.ranks]
+    assert [Turns(), Turns(3, (0, 2)), Turns(3, (1,))] == [load.turns for load in candidate.ranks]
     entry = "edge02_cpu0*2|edge03_cpu0"
-    assert {"edge01_cpu0": ["a..b", "d"], entry: ["c"]} == found.mapping
-    assert found.figures[0].throughput_fps == pytest.approx(3 / 2 / 0.2, rel=0.01)
+    assert {"edge01_cpu0": ["a..b", "d"], entry: ["c"]} == candidate.mapping
+    assert candidate.figures[0].throughput_fps == pytest.approx(3 / 2 / 0.2, rel=0.01)
 
 
 def test_choices_of_a_search_with_turns_can_be_told() -> None:
@@ -114,14 +114,14 @@ def test_a_bound_with_turns_is_one_of_mappings_with_turns() -> None:
 
 def test_the_exact_method_finds_the_best_mapping_with_turns() -> None:
     made = with_turns(alike(), 3)
-    found = find_mappings(made, ("throughput",), SearchOptions(objectives=("throughput",)))
-    assert {"edge01_cpu0|edge02_cpu0|edge03_cpu0": ["a..d"]} == found.candidates[0].mapping
+    result = find_mappings(made, ("throughput",), SearchOptions(objectives=("throughput",)))
+    assert {"edge01_cpu0|edge02_cpu0|edge03_cpu0": ["a..d"]} == result.candidates[0].mapping
 
 
 def test_slices_that_the_whole_model_in_turn_beats_are_told_so() -> None:
     plain = alike()
-    found = find_mappings(plain, ("throughput",), SearchOptions(objectives=("throughput",)))
-    (text,) = replicas_text(plain, found.candidates)
+    result = find_mappings(plain, ("throughput",), SearchOptions(objectives=("throughput",)))
+    (text,) = replicas_text(plain, result.candidates)
     assert text.startswith(
         "The whole model in turn beats slices here: edge01_cpu0|edge02_cpu0|edge03_cpu0 gives 13.0"
         " frames/s by the cost model, the fastest slices 5.00."
@@ -134,8 +134,8 @@ def test_nothing_is_told_of_turns_that_are_slower_than_slices() -> None:
     made = problem(
         FOUR, boards, [[0.01] * 4, [0.01] * 3 + [np.inf]], keys=["edge01_gpu", "edge02_cpu0"]
     )
-    found = find_mappings(made, ("throughput",), SearchOptions(objectives=("throughput",)))
-    assert [] == list(replicas_text(made, found.candidates))
+    result = find_mappings(made, ("throughput",), SearchOptions(objectives=("throughput",)))
+    assert [] == list(replicas_text(made, result.candidates))
 
 
 @given(

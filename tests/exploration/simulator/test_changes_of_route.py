@@ -73,40 +73,43 @@ def frames_on(found: Simulation, route: str) -> list[int]:
 
 
 def test_below_the_normal_rate_nothing_changes() -> None:
-    found = simulated(at_rate(200, CALM_FPS))
-    assert () == found.switches
-    assert list(range(200)) == frames_on(found, "normal")
-    assert found.latencies_s == pytest.approx([0.04] * 200)
+    simulation = simulated(at_rate(200, CALM_FPS))
+    assert () == simulation.switches
+    assert list(range(200)) == frames_on(simulation, "normal")
+    assert simulation.latencies_s == pytest.approx([0.04] * 200)
 
 
 @pytest.mark.parametrize("plan", [PLAN, SHARED], ids=["ranks of their own", "a rank of both"])
 def test_a_surge_begins_and_ends(plan: Plan) -> None:
     times_s = waves(4, 4, 4, 4, 4)
-    found = simulated(times_s, plan)
-    assert ["surge", "normal"] * 2 == [change.route for change in found.switches]
-    for change, wave in zip(found.switches, (4, 8, 12, 16), strict=True):
+    simulation = simulated(times_s, plan)
+    assert ["surge", "normal"] * 2 == [change.route for change in simulation.switches]
+    for change, wave in zip(simulation.switches, (4, 8, 12, 16), strict=True):
         assert wave <= change.time_s < wave + 2
     # A pipeline keeps up: few wait after a surge has begun.
-    assert found.waiting_max < 15
-    first, second, third, fourth = (change.frame for change in found.switches)
-    assert [*range(first, second), *range(third, fourth)] == frames_on(found, "surge")
-    assert found.on_surge == len(frames_on(found, "surge"))
+    assert simulation.waiting_max < 15
+    first, second, third, fourth = (change.frame for change in simulation.switches)
+    assert [*range(first, second), *range(third, fourth)] == frames_on(simulation, "surge")
+    assert simulation.on_surge == len(frames_on(simulation, "surge"))
 
 
 @pytest.mark.parametrize("plan", [PLAN, SHARED], ids=["ranks of their own", "a rank of both"])
 def test_no_frame_is_lost_or_overtaken_where_the_route_changes(plan: Plan) -> None:
-    found = simulated(waves(3, 3, 3), plan)
-    assert (found.frames, ()) == (found.completed, found.dropped)
-    assert (np.diff(found.completed_s) > 0).all()
-    of = {route: frames_on(found, route) for route in ("normal", "surge")}
-    assert list(range(found.frames)) == sorted(of["normal"] + of["surge"])
+    simulation = simulated(waves(3, 3, 3), plan)
+    assert (simulation.frames, ()) == (simulation.completed, simulation.dropped)
+    assert (np.diff(simulation.completed_s) > 0).all()
+    of = {route: frames_on(simulation, route) for route in ("normal", "surge")}
+    assert list(range(simulation.frames)) == sorted(of["normal"] + of["surge"])
 
 
 def test_the_route_changes_once_nothing_is_inside() -> None:
-    found = simulated(waves(3, 3, 3))
-    assert found.switches
-    for change in found.switches:
-        source, sink = found.trace.ranks[0], found.trace.ranks[found.trace.plan.job.sink]
+    simulation = simulated(waves(3, 3, 3))
+    assert simulation.switches
+    for change in simulation.switches:
+        source, sink = (
+            simulation.trace.ranks[0],
+            simulation.trace.ranks[simulation.trace.plan.job.sink],
+        )
         reads, writes = source.of(READ), sink.of(WRITE)
         before = writes["end_ns"][writes["frame"] < change.frame]
         after = reads["begin_ns"][reads["frame"] >= change.frame]
@@ -114,9 +117,9 @@ def test_the_route_changes_once_nothing_is_inside() -> None:
 
 
 def test_a_surge_ends_in_a_pause() -> None:
-    found = simulated([*waves(3, 3), 30.0])
-    assert ["surge", "normal"] == [change.route for change in found.switches]
-    assert 6 < found.switches[1].time_s < 15
+    simulation = simulated([*waves(3, 3), 30.0])
+    assert ["surge", "normal"] == [change.route for change in simulation.switches]
+    assert 6 < simulation.switches[1].time_s < 15
 
 
 def test_each_route_has_its_window() -> None:
@@ -130,8 +133,8 @@ def test_each_route_has_its_window() -> None:
 
 
 def test_frames_that_arrive_together_are_seen_together() -> None:
-    found = simulated([0.0] * 8)
-    assert [("surge", 0, 8)] == [(c.route, c.frame, c.waiting) for c in found.switches]
+    simulation = simulated([0.0] * 8)
+    assert [("surge", 0, 8)] == [(c.route, c.frame, c.waiting) for c in simulation.switches]
 
 
 class Whim:
@@ -157,21 +160,21 @@ def test_frames_come_out_in_order_wherever_the_route_changes(data: st.DataObject
     seconds = [data.draw(st.floats(0, 0.02)) for route in plan.routes for _ in route.segments]
     whim = Whim(data.draw(st.sets(st.integers(1, 30))))
     boards = dict.fromkeys(rank.board for rank in plan.ranks)
-    found = simulate(
+    simulation = simulate(
         plan, took(*seconds), links(*boards), frames=30, traced=30, overheads=OVERHEADS,
         switching=whim, window=data.draw(st.none() | st.integers(1, 5)),
     )  # fmt: skip
-    assert 30 == found.completed
-    assert (np.diff(found.completed_s) >= 0).all()
-    ways = {route: frames_on(found, route) for route in ("normal", "surge")}
+    assert 30 == simulation.completed
+    assert (np.diff(simulation.completed_s) >= 0).all()
+    ways = {route: frames_on(simulation, route) for route in ("normal", "surge")}
     assert list(range(30)) == sorted(ways["normal"] + ways["surge"])
-    assert len(ways["surge"]) == found.on_surge
+    assert len(ways["surge"]) == simulation.on_surge
 
 
 def test_a_job_changes_the_route_where_it_is_predicted(tmp_path: Path) -> None:
     folder = let_ranks_sleep(chain_folder(tmp_path, 3, usually_whole=True), 3)
     times_s = [*np.arange(0, 0.6, 0.02), *np.arange(0.6, 1.2, 1 / 150), *np.arange(1.2, 2.2, 0.02)]
-    (tmp_path / "trace.txt").write_text("".join(f"{each:.6f}\n" for each in times_s))
+    (tmp_path / "trace.txt").write_text("".join(f"{times_:.6f}\n" for times_ in times_s))
     plan = plan_from_json((folder / "plan.json").read_text())
     options = RunOptions(
         results=tmp_path / "results.bin", frames=len(times_s), arrivals=tmp_path / "trace.txt",

@@ -30,9 +30,11 @@ THREE = planned(CHAIN, {"a": 0, "b": 1, "c": 2})
 
 def rate(plan, *seconds, link=FREE, wake_up_s=0.0, **more):
     names = dict.fromkeys(rank.board for rank in plan.ranks)
-    found = simulate(plan, took(*seconds), links(*names, link=link, wake_up_s=wake_up_s), **more)
-    assert found.completed == found.frames
-    return found.throughput_fps
+    simulation = simulate(
+        plan, took(*seconds), links(*names, link=link, wake_up_s=wake_up_s), **more
+    )
+    assert simulation.completed == simulation.frames
+    return simulation.throughput_fps
 
 
 def test_the_rate_is_that_of_the_slowest_rank():
@@ -40,9 +42,9 @@ def test_the_rate_is_that_of_the_slowest_rank():
 
 
 def test_a_frame_that_is_alone_takes_the_sum_of_its_steps():
-    found = simulate(THREE, took(0.01, 0.02, 0.005), links(), frames=20, window=1)
-    assert found.latency_ms["p50"] == pytest.approx(35)
-    assert found.latency_ms["max"] == pytest.approx(35)
+    simulation = simulate(THREE, took(0.01, 0.02, 0.005), links(), frames=20, window=1)
+    assert simulation.latency_ms["p50"] == pytest.approx(35)
+    assert simulation.latency_ms["max"] == pytest.approx(35)
 
 
 READING = Overheads(read_s=0.03, read_s_per_byte=0.005 / TENSOR_BYTES, arrival_s=0.01)
@@ -51,24 +53,24 @@ READING = Overheads(read_s=0.03, read_s_per_byte=0.005 / TENSOR_BYTES, arrival_s
 
 def test_a_frame_that_arrives_by_the_clock_is_read_first():
     come = Arrivals(at_rate(20, 2.0), 9)
-    found = simulate(THREE, took(0.01, 0.02, 0.005), links(), arrivals=come, overheads=READING)
-    assert found.latency_ms["p50"] == pytest.approx(35 + 45)
-    assert found.latency_ms["max"] == pytest.approx(35 + 45)
+    simulation = simulate(THREE, took(0.01, 0.02, 0.005), links(), arrivals=come, overheads=READING)
+    assert simulation.latency_ms["p50"] == pytest.approx(35 + 45)
+    assert simulation.latency_ms["max"] == pytest.approx(35 + 45)
 
 
 def test_a_source_reads_frames_one_after_the_other():
     come = Arrivals(np.zeros(3), 9)
-    found = simulate(THREE, took(0.0, 0.0, 0.0), links(), arrivals=come, overheads=READING)
-    assert found.latencies_s.tolist() == pytest.approx([0.045, 0.080, 0.115])
+    simulation = simulate(THREE, took(0.0, 0.0, 0.0), links(), arrivals=come, overheads=READING)
+    assert simulation.latencies_s.tolist() == pytest.approx([0.045, 0.080, 0.115])
 
 
 @pytest.mark.parametrize(("cores", "period_s"), [((0,), 0.055), ((0, 1), 0.035)])
 def test_a_rank_of_one_core_reads_frames_besides_and_others_meanwhile(cores, period_s):
     first, *others = THREE.ranks
     plan = THREE.with_ranks([replace(first, cores=cores), *others])
-    found = simulate(plan, took(0.02, 0.01, 0.01), links(), frames=200, overheads=READING)
-    assert found.throughput_fps == pytest.approx(1 / period_s, rel=1e-3)
-    busy = found.ranks[0].utilisation
+    simulation = simulate(plan, took(0.02, 0.01, 0.01), links(), frames=200, overheads=READING)
+    assert simulation.throughput_fps == pytest.approx(1 / period_s, rel=1e-3)
+    busy = simulation.ranks[0].utilisation
     assert busy == pytest.approx((0.055 if len(cores) == 1 else 0.02) / period_s, rel=0.02)
 
 
@@ -147,16 +149,16 @@ def test_messages_to_several_boards_do_not_wait_for_each_other_s_receivers():
 def test_a_tensor_for_several_ranks_of_another_board_crosses_the_cable_once():
     graph = line_graph("a: x -> t\nb: t -> u\nc: t u -> y", outputs="y")
     plan = planned(graph, {"a": 0, "b": 1, "c": 2}, placements("a_cpu0", "b_cpu0", "b_cpu1"))
-    found = simulate(plan, took(0.01, 0.01, 0.01), links("a", "b", link=GIGABIT), frames=50)
+    simulation = simulate(plan, took(0.01, 0.01, 0.01), links("a", "b", link=GIGABIT), frames=50)
     assert [("a", True, 50), ("b", False, 50)] == [
-        (link.board, link.is_outgoing, link.messages) for link in found.links
+        (link.board, link.is_outgoing, link.messages) for link in simulation.links
     ]
 
 
 def test_inside_a_board_a_rank_holds_a_slot_of_the_writer_until_it_is_done():
     plan = planned(CHAIN, {"a": 0, "b": 1, "c": 1})
-    found = simulate(plan, took(0.001, 1.0), links(wake_up_s=0.0001), frames=4, traced=4)
-    steps = {(step.rank, step.frame): step for step in steps_of(found)}
+    simulation = simulate(plan, took(0.001, 1.0), links(wake_up_s=0.0001), frames=4, traced=4)
+    steps = {(step.rank, step.frame): step for step in steps_of(simulation)}
     assert steps[1, 0].begin_s == pytest.approx(steps[0, 0].end_s + 0.0001)
     # Three slots: the fourth frame takes that of the first one.
     assert steps[0, 2].end_s < 0.01
@@ -177,9 +179,9 @@ def test_ranks_that_share_a_core_take_turns_on_it():
 @settings(max_examples=80, deadline=None)
 def test_every_frame_comes_out_in_any_plan_and_window(plan, window):
     seconds = [0.01] * len(plan.segments)
-    found = simulate(plan, took(*seconds), links(), frames=15, window=window)
-    assert (15, ()) == (found.completed, found.dropped)
-    assert np.all(np.diff(found.completed_s) >= 0)
+    simulation = simulate(plan, took(*seconds), links(), frames=15, window=window)
+    assert (15, ()) == (simulation.completed, simulation.dropped)
+    assert np.all(np.diff(simulation.completed_s) >= 0)
 
 
 @given(assigned_problems())
@@ -202,7 +204,7 @@ def test_a_rank_that_is_never_kept_waiting_reaches_the_predicted_rate(drawn):
     plan = planned(given_problem.graph, {**rest, **ranks}, on_boards(keys))
     one = predict_plan(given_problem, plan)
     boards = platform(board("edge01", gpus=1), board("edge02", gpus=1))
-    found = simulate(
+    simulation = simulate(
         plan,
         [np.array([segment.compute_s]) for segment in one.segments],
         LinkSpeeds(boards),
@@ -210,9 +212,9 @@ def test_a_rank_that_is_never_kept_waiting_reaches_the_predicted_rate(drawn):
         # What slices take longer in a pipeline is in the predicted times.
         overheads=replace(given_problem.overheads, slice_s=0.0),
     )
-    assert found.completed == 300
+    assert simulation.completed == 300
     longest_s = max(p.busy_s for p in one.devices)
-    assert found.duration_s >= 300 * longest_s * (1 - 1e-9)
+    assert simulation.duration_s >= 300 * longest_s * (1 - 1e-9)
     assert one.bottleneck_s == pytest.approx(
         evaluate(given_problem, population[:1]).bottleneck_s[0]
     )
@@ -237,44 +239,46 @@ def test_a_chain_reaches_the_rate_and_latency_that_the_cost_model_says():
 
 
 def test_frames_that_come_slower_than_the_pipeline_wait_for_nobody():
-    found = simulate(
+    simulation = simulate(
         THREE, took(0.01, 0.02, 0.005), links(), arrivals=Arrivals(at_rate(100, 20.0), 4)
     )
-    assert found.throughput_fps == pytest.approx(20)
-    assert found.latency_ms["max"] == pytest.approx(35)
-    assert (0, ()) == (found.waiting_max, found.dropped)
+    assert simulation.throughput_fps == pytest.approx(20)
+    assert simulation.latency_ms["max"] == pytest.approx(35)
+    assert (0, ()) == (simulation.waiting_max, simulation.dropped)
 
 
 def test_frames_that_come_faster_wait_and_then_find_no_room():
-    found = simulate(
+    simulation = simulate(
         THREE, took(0.01, 0.02, 0.005), links(), arrivals=Arrivals(at_rate(200, 100.0), 5)
     )
-    assert 5 == found.waiting_max
-    assert found.throughput_fps == pytest.approx(50)
-    assert 200 == found.completed + len(found.dropped)
-    assert len(found.dropped) == pytest.approx(100, abs=10)
+    assert 5 == simulation.waiting_max
+    assert simulation.throughput_fps == pytest.approx(50)
+    assert 200 == simulation.completed + len(simulation.dropped)
+    assert len(simulation.dropped) == pytest.approx(100, abs=10)
 
 
 def test_a_burst_waits_at_the_source():
-    found = simulate(THREE, took(0.01, 0.02, 0.005), links(), arrivals=Arrivals(np.zeros(10), 10))
-    assert (10, 10) == (found.completed, found.frames)
-    assert found.waiting_max == 10 - 2  # the model input has two slots
-    assert found.latency_ms["max"] == pytest.approx(1e3 * (0.01 + 10 * 0.02 + 0.005))
+    simulation = simulate(
+        THREE, took(0.01, 0.02, 0.005), links(), arrivals=Arrivals(np.zeros(10), 10)
+    )
+    assert (10, 10) == (simulation.completed, simulation.frames)
+    assert simulation.waiting_max == 10 - 2  # the model input has two slots
+    assert simulation.latency_ms["max"] == pytest.approx(1e3 * (0.01 + 10 * 0.02 + 0.005))
 
 
 def test_busy_ranks_are_told_with_what_waits_for_them():
-    found = simulate(THREE, took(0.01, 0.02, 0.005), links(), frames=300)
-    assert [0.5, 1.0, 0.25] == pytest.approx([r.utilisation for r in found.ranks], abs=0.01)
-    assert [20.0] == pytest.approx([found.ranks[1].busy_ms])
-    assert 2 == found.ranks[1].queue_max  # of three slots one is in use
-    assert 0 == found.ranks[2].queue_max
+    simulation = simulate(THREE, took(0.01, 0.02, 0.005), links(), frames=300)
+    assert [0.5, 1.0, 0.25] == pytest.approx([r.utilisation for r in simulation.ranks], abs=0.01)
+    assert [20.0] == pytest.approx([simulation.ranks[1].busy_ms])
+    assert 2 == simulation.ranks[1].queue_max  # of three slots one is in use
+    assert 0 == simulation.ranks[2].queue_max
 
 
 def test_links_are_told_by_direction():
     plan = planned(CHAIN, {"a": 0, "b": 1, "c": 1}, placements("a_cpu0", "b_cpu0"))
-    found = simulate(plan, took(0.01, 0.02), links("a", "b", link=GIGABIT), frames=50)
+    simulation = simulate(plan, took(0.01, 0.02), links("a", "b", link=GIGABIT), frames=50)
     assert [("a", True, 50), ("b", False, 50)] == [
-        (link.board, link.is_outgoing, link.messages) for link in found.links
+        (link.board, link.is_outgoing, link.messages) for link in simulation.links
     ]
 
 
@@ -298,14 +302,14 @@ def test_a_frame_waits_for_a_slow_first_rank_only_if_another_thread_lets_it_in()
 
 def test_frames_that_come_by_the_clock_are_let_in_while_the_first_rank_computes():
     clock = Arrivals(np.array([0.0, 0.01, 0.02]), 1)
-    found = simulate(with_first_rank(), took(0.03, 0.02), links(), arrivals=clock)
-    assert (3, ()) == (found.completed, found.dropped)
+    simulation = simulate(with_first_rank(), took(0.03, 0.02), links(), arrivals=clock)
+    assert (3, ()) == (simulation.completed, simulation.dropped)
 
 
 def test_steps_of_the_first_frames_are_kept():
-    found = simulate(THREE, took(0.01, 0.02, 0.005), links(), frames=20, traced=2)
+    simulation = simulate(THREE, took(0.01, 0.02, 0.005), links(), frames=20, traced=2)
     assert [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)] == sorted(
-        (step.rank, step.frame) for step in steps_of(found)
+        (step.rank, step.frame) for step in steps_of(simulation)
     )
 
 
@@ -337,14 +341,14 @@ def test_the_same_seed_gives_the_same_answer():
 
 
 def test_a_simulation_can_be_written_as_json():
-    found = simulate(THREE, took(0.01, 0.02, 0.005), links(), frames=30)
-    assert 30 == json.loads(json.dumps(found.to_json()))["completed"]
+    simulation = simulate(THREE, took(0.01, 0.02, 0.005), links(), frames=30)
+    assert 30 == json.loads(json.dumps(simulation.to_json()))["completed"]
 
 
 def test_no_frames_give_no_rate():
-    found = simulate(THREE, took(0.01, 0.02, 0.005), links(), frames=0)
-    assert (0, 0.0) == (found.completed, found.throughput_fps)
-    assert math.isnan(found.latency_ms["p50"])
+    simulation = simulate(THREE, took(0.01, 0.02, 0.005), links(), frames=0)
+    assert (0, 0.0) == (simulation.completed, simulation.throughput_fps)
+    assert math.isnan(simulation.latency_ms["p50"])
 
 
 def test_hundreds_of_ranks_keep_the_rate_of_one():

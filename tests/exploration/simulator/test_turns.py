@@ -41,9 +41,9 @@ def on_boards(keys: str, *weights: int) -> Plan:
 
 def simulated(plan: Plan, *seconds: float, **more: object) -> Simulation:
     boards = dict.fromkeys(rank.board for rank in plan.ranks)
-    found = simulate(plan, took(*seconds), links(*boards), **more)  # type: ignore[arg-type]
-    assert found.completed == found.frames
-    return found
+    simulation = simulate(plan, took(*seconds), links(*boards), **more)  # type: ignore[arg-type]
+    assert simulation.completed == simulation.frames
+    return simulation
 
 
 def frames_of(found: Simulation) -> dict[int, list[int]]:
@@ -55,19 +55,19 @@ def frames_of(found: Simulation) -> dict[int, list[int]]:
 
 
 def test_two_ranks_in_turn_keep_up_with_one_that_is_twice_as_fast() -> None:
-    found = simulated(chain(1, 1), 0.02, 0.04, 0.04, 0.001, frames=200)
-    assert found.throughput_fps == pytest.approx(50)
-    assert [1.0, 1.0] == pytest.approx([r.utilisation for r in found.ranks[1:3]], abs=0.02)
+    simulation = simulated(chain(1, 1), 0.02, 0.04, 0.04, 0.001, frames=200)
+    assert simulation.throughput_fps == pytest.approx(50)
+    assert [1.0, 1.0] == pytest.approx([r.utilisation for r in simulation.ranks[1:3]], abs=0.02)
 
 
 def test_eight_ranks_in_turn_have_eight_times_the_rate() -> None:
-    found = simulated(chain(*[1] * 8), 0.02, *[0.16] * 8, 0.001, frames=400)
-    assert found.throughput_fps == pytest.approx(50)
+    simulation = simulated(chain(*[1] * 8), 0.02, *[0.16] * 8, 0.001, frames=400)
+    assert simulation.throughput_fps == pytest.approx(50)
 
 
 def test_unequal_ranks_in_turn_have_the_sum_of_their_rates() -> None:
-    found = simulated(chain(2, 1), 0.001, 0.03, 0.06, 0.001, frames=300)
-    assert found.throughput_fps == pytest.approx(1 / 0.03 + 1 / 0.06, rel=0.02)
+    simulation = simulated(chain(2, 1), 0.001, 0.03, 0.06, 0.001, frames=300)
+    assert simulation.throughput_fps == pytest.approx(1 / 0.03 + 1 / 0.06, rel=0.02)
 
 
 def test_a_whole_model_on_two_ranks_has_twice_the_rate_of_one() -> None:
@@ -77,8 +77,8 @@ def test_a_whole_model_on_two_ranks_has_twice_the_rate_of_one() -> None:
 
 def test_ranks_in_turn_after_others_in_turn_have_the_rate_of_the_slower_group() -> None:
     plan = planned(CHAIN, RANKS, weights={0: (1, 1), 1: (1, 1, 1)})
-    found = simulated(plan, *[0.04] * 2, *[0.06] * 3, 0.001, frames=300)
-    assert found.throughput_fps == pytest.approx(50)
+    simulation = simulated(plan, *[0.04] * 2, *[0.06] * 3, 0.001, frames=300)
+    assert simulation.throughput_fps == pytest.approx(50)
 
 
 @pytest.mark.parametrize("replicas", [2, 4])
@@ -90,47 +90,49 @@ def test_a_skip_connection_over_ranks_in_turn_costs_nothing(replicas: int) -> No
 
 
 def test_a_frame_that_is_alone_takes_the_time_of_its_own_rank() -> None:
-    found = simulated(chain(1, 1), 0.01, 0.02, 0.04, 0.001, frames=4, window=1)
-    assert found.latencies_s == pytest.approx([0.031, 0.051] * 2)
+    simulation = simulated(chain(1, 1), 0.01, 0.02, 0.04, 0.001, frames=4, window=1)
+    assert simulation.latencies_s == pytest.approx([0.031, 0.051] * 2)
 
 
 def test_results_come_in_order_however_fast_a_rank_is() -> None:
-    found = simulated(chain(1, 1), 0.001, 0.2, 0.001, 0.001, frames=4)
+    simulation = simulated(chain(1, 1), 0.001, 0.2, 0.001, 0.001, frames=4)
     # The second and fourth frame are through at once, and wait for those before them.
-    assert found.completed_s == pytest.approx([0.202, 0.203, 0.402, 0.403])
+    assert simulation.completed_s == pytest.approx([0.202, 0.203, 0.402, 0.403])
 
 
 def test_steps_name_the_frames_of_the_stream() -> None:
-    found = simulated(chain(2, 1), 0.01, 0.01, 0.01, 0.01, frames=20, traced=6)
+    simulation = simulated(chain(2, 1), 0.01, 0.01, 0.01, 0.01, frames=20, traced=6)
     every = [0, 1, 2, 3, 4, 5]
-    assert {0: every, 1: [0, 2, 3, 5], 2: [1, 4], 3: every} == frames_of(found)
+    assert {0: every, 1: [0, 2, 3, 5], 2: [1, 4], 3: every} == frames_of(simulation)
 
 
 def test_times_of_computing_are_those_of_the_stream_s_frames() -> None:
     each = np.array([0.01, 0.02, 0.03, 0.04])
-    found = simulate(chain(1, 1), [*took(0), each, each, *took(0)], links(), frames=8, window=1)
-    assert found.latencies_s == pytest.approx([0.01, 0.02, 0.03, 0.04] * 2)
+    simulation = simulate(
+        chain(1, 1), [*took(0), each, each, *took(0)], links(), frames=8, window=1
+    )
+    assert simulation.latencies_s == pytest.approx([0.01, 0.02, 0.03, 0.04] * 2)
 
 
 def test_a_rank_in_turn_is_busy_for_the_frames_that_it_handles() -> None:
-    found = simulated(chain(3, 1), 0.01, 0.02, 0.03, 0.001, frames=40)
-    assert [10.0, 20.0, 30.0, 1.0] == pytest.approx([rank.busy_ms for rank in found.ranks])
+    simulation = simulated(chain(3, 1), 0.01, 0.02, 0.03, 0.001, frames=40)
+    assert [10.0, 20.0, 30.0, 1.0] == pytest.approx([rank.busy_ms for rank in simulation.ranks])
 
 
 def test_only_frames_for_a_rank_wait_for_it() -> None:
-    found = simulated(chain(1, 1), 0.001, 0.05, 0.05, 0.001, frames=40)
+    simulation = simulated(chain(1, 1), 0.001, 0.05, 0.05, 0.001, frames=40)
     # Of four slots two are for each, and one of those is in use.
-    assert [1, 1] == [rank.queue_max for rank in found.ranks[1:3]]
+    assert [1, 1] == [rank.queue_max for rank in simulation.ranks[1:3]]
 
 
 def test_messages_carry_the_frames_that_both_ends_handle() -> None:
     plan = on_boards("a_cpu0 b_cpu0 c_cpu0 d_cpu0", 2, 1)
-    found = simulated(plan, *[0.001] * 4, frames=30)
+    simulation = simulated(plan, *[0.001] * 4, frames=30)
     assert {("a", 30), ("b", 20), ("c", 10)} == {
-        (link.board, link.messages) for link in found.links if link.is_outgoing
+        (link.board, link.messages) for link in simulation.links if link.is_outgoing
     }
     assert {("b", 20), ("c", 10), ("d", 30)} == {
-        (link.board, link.messages) for link in found.links if not link.is_outgoing
+        (link.board, link.messages) for link in simulation.links if not link.is_outgoing
     }
 
 
@@ -143,9 +145,9 @@ def test_messages_of_open_sizes_take_what_those_of_their_frame_take() -> None:
         "a", "b", "c", link=Link(bandwidth_mbps=8e-6 * 1000, latency_ms=0.0)
     )  # 1 B in 1 ms
     sent = {"t": np.array([64.0, 80.0, 72.0])}
-    found = simulate(plan, took(*[0.0] * 4), slow, frames=6, window=1, sent_bytes=sent)
+    simulation = simulate(plan, took(*[0.0] * 4), slow, frames=6, window=1, sent_bytes=sent)
     back = 0.016
-    assert found.latencies_s == pytest.approx([0.064 + back, 0.080 + back, 0.072 + back] * 2)
+    assert simulation.latencies_s == pytest.approx([0.064 + back, 0.080 + back, 0.072 + back] * 2)
 
 
 def test_the_source_s_rank_pays_for_messages_of_frames_that_others_handle() -> None:
@@ -153,25 +155,27 @@ def test_the_source_s_rank_pays_for_messages_of_frames_that_others_handle() -> N
         CHAIN, dict.fromkeys("abc", 0), placements("a_cpu0", "b_cpu0"), None, {0: (1, 1)}
     )
     costs = Overheads(frame_s=0.0, message_s=0.001)
-    found = simulate(plan, took(0.01, 0.01), links("a", "b"), frames=41, overheads=costs)
+    simulation = simulate(plan, took(0.01, 0.01), links("a", "b"), frames=41, overheads=costs)
     # Of every second frame the input goes to the other rank, and its result comes back.
-    assert [12.0, 12.0] == pytest.approx([rank.busy_ms for rank in found.ranks], rel=0.01)
+    assert [12.0, 12.0] == pytest.approx([rank.busy_ms for rank in simulation.ranks], rel=0.01)
 
 
 def test_frames_that_come_by_the_clock_go_to_ranks_in_turn() -> None:
     arrivals = Arrivals(at_rate(100, 40.0), 4)
-    found = simulate(chain(1, 1), took(0.001, 0.045, 0.045, 0.001), links(), arrivals=arrivals)
-    assert (100, ()) == (found.completed, found.dropped)
-    assert found.latency_ms["max"] == pytest.approx(47)
+    simulation = simulate(chain(1, 1), took(0.001, 0.045, 0.045, 0.001), links(), arrivals=arrivals)
+    assert (100, ()) == (simulation.completed, simulation.dropped)
+    assert simulation.latency_ms["max"] == pytest.approx(47)
 
 
 def test_a_dropped_frame_has_no_turn() -> None:
     arrivals = Arrivals(np.zeros(20), 5)
-    found = simulate(
+    simulation = simulate(
         chain(1, 1), took(0.01, 0.01, 0.01, 0.01), links(), arrivals=arrivals, traced=20
     )
-    assert found.dropped
-    assert list(range(found.completed)) == sorted(frames_of(found)[1] + frames_of(found)[2])
+    assert simulation.dropped
+    assert list(range(simulation.completed)) == sorted(
+        frames_of(simulation)[1] + frames_of(simulation)[2]
+    )
 
 
 @st.composite
@@ -194,11 +198,13 @@ def test_every_frame_passes_its_ranks_in_any_plan_and_window(
     random = np.random.default_rng(seed)
     times = [jittered(0.01, 1.0, 13, random) for _ in plan.segments]
     between = links("a", "b", "c", link=Link(1.0, 1.0), wake_up_s=1e-3)
-    found = simulate(plan, times, between, frames=13, window=window, traced=13)
-    assert (13, ()) == (found.completed, found.dropped)
-    assert np.all(np.diff(found.completed_s) >= 0)
+    simulation = simulate(plan, times, between, frames=13, window=window, traced=13)
+    assert (13, ()) == (simulation.completed, simulation.dropped)
+    assert np.all(np.diff(simulation.completed_s) >= 0)
     for segment in plan.segments:
-        steps = [s for s in steps_of(found) if (s.rank, s.segment) == (segment.rank, segment.index)]
+        steps = [
+            s for s in steps_of(simulation) if (s.rank, s.segment) == (segment.rank, segment.index)
+        ]
         assert handled(plan, segment.rank, 13) == [step.frame for step in steps]
 
 

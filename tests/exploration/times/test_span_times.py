@@ -121,11 +121,11 @@ def test_spans_that_were_not_measured_are_estimated_much_better_than_by_sums(see
 def test_refining_reaches_a_plan_whose_times_are_true(seed: int, stages: int) -> None:
     table = fused(60, seed)
     times = MeasuredTimes([measured(table, first_spans(60))])
-    found = refine(times, balanced(stages), lambda s: [float(table[each.span]) for each in s])
-    assert found.reached
-    assert 0.05 >= found.rounds[-1].error
+    refinement = refine(times, balanced(stages), lambda s: [float(table[each.span]) for each in s])
+    assert refinement.reached
+    assert 0.05 >= refinement.rounds[-1].error
     slowest = max(table[each.span] for each in balanced_on(table, stages))
-    assert 1.05 * slowest >= max(found.rounds[-1].measured_s)
+    assert 1.05 * slowest >= max(refinement.rounds[-1].measured_s)
 
 
 def test_refining_with_noise_of_two_per_cent_ends() -> None:
@@ -139,19 +139,19 @@ def test_refining_with_noise_of_two_per_cent_ends() -> None:
 
 def test_refining_gives_up_after_some_rounds_and_says_so() -> None:
     random = np.random.default_rng(0)
-    found = refine(
+    refinement = refine(
         MeasuredTimes([KindTimes(4, {(0, 3): 1.0})]),
         balanced(2),
         lambda slices: [float(random.uniform(1, 10)) for _ in slices],
         most_rounds=3,
         within=0.001,
     )
-    assert (3, False) == (len(found.rounds), found.reached)
+    assert (3, False) == (len(refinement.rounds), refinement.reached)
 
 
 def test_nothing_is_measured_if_nothing_can_be_planned() -> None:
-    found = refine(MeasuredTimes([KindTimes(2, {})]), lambda times: [], lambda slices: [])
-    assert ((), False) == (found.rounds, found.reached)
+    refinement = refine(MeasuredTimes([KindTimes(2, {})]), lambda times: [], lambda slices: [])
+    assert ((), False) == (refinement.rounds, refinement.reached)
 
 
 def test_a_layer_that_is_refused_makes_every_span_with_it_impossible() -> None:
@@ -172,11 +172,11 @@ def test_a_slice_that_cannot_run_after_all_is_planned_no_more() -> None:
     table = additive([1.0, 1.0, 1.0, 1.0])
     table[0, 1] = np.inf
     known = KindTimes(4, {(0, 3): 4.0, (0, 0): 1.0, (1, 1): 1.0, (2, 2): 1.0, (3, 3): 1.0})
-    found = refine(
+    refinement = refine(
         MeasuredTimes([known]), balanced(2), lambda s: [float(table[each.span]) for each in s]
     )
-    assert found.reached
-    assert (0, 1) not in [each.span for each in found.rounds[-1].slices]
+    assert refinement.reached
+    assert (0, 1) not in [each.span for each in refinement.rounds[-1].slices]
 
 
 def test_kinds_are_asked_by_their_numbers() -> None:
@@ -241,5 +241,7 @@ def test_a_new_measurement_is_one_more_moment_where_noise_is_known() -> None:
 
 def test_nothing_is_planned_when_time_is_up() -> None:
     times = MeasuredTimes([KindTimes(4, {(0, 3): 1.0})])
-    found = refine(times, balanced(2), lambda slices: [1.0] * len(slices), may_go_on=lambda: False)
-    assert ((), False) == (found.rounds, found.reached)
+    refinement = refine(
+        times, balanced(2), lambda slices: [1.0] * len(slices), may_go_on=lambda: False
+    )
+    assert ((), False) == (refinement.rounds, refinement.reached)

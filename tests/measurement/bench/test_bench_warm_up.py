@@ -28,9 +28,9 @@ def test_slow_first_frames_are_warm_up() -> None:
 
 def test_a_slow_decay_ends_where_it_is_lost_in_the_noise() -> None:
     decay = 1 + 2 * np.exp(-np.arange(400) / 20)
-    found = find_warm_up((steady(400) * decay).astype(np.int64))
-    assert found.settled
-    assert 40 <= found.frames <= 120
+    warm_up = find_warm_up((steady(400) * decay).astype(np.int64))
+    assert warm_up.settled
+    assert 40 <= warm_up.frames <= 120
 
 
 def test_a_stall_of_the_first_half_is_no_warm_up() -> None:

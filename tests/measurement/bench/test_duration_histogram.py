@@ -17,11 +17,13 @@ TIMES = st.lists(st.integers(0, 3_600_000_000_000), min_size=1, max_size=50)
 @settings(max_examples=25)
 @given(TIMES)
 def test_percentiles_are_exact_to_one_per_mille(times: list[int]) -> None:
-    found = DurationHistogram(times)
+    histogram = DurationHistogram(times)
     for percent in PERCENTS:
         exact = float(np.percentile(np.array(times, np.int64), percent, method="inverted_cdf"))
-        assert exact == pytest.approx(found.percentile_ns(percent), rel=1e-3, abs=1)
-    assert max(times) - min(times) == pytest.approx(found.jitter_ns, rel=2e-3, abs=max(times) / 500)
+        assert exact == pytest.approx(histogram.percentile_ns(percent), rel=1e-3, abs=1)
+    assert max(times) - min(times) == pytest.approx(
+        histogram.jitter_ns, rel=2e-3, abs=max(times) / 500
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,9 +52,9 @@ def unpacked(text: str) -> tuple[bytes, bytes]:
 def test_a_duration_lies_in_its_bucket(end: int) -> None:
     """Widths double at each power of two: on both sides of it nothing is lost."""
     for time in (2**end - 1, 2**end, 2**end + 1):
-        found = DurationHistogram([time])
-        assert found.min_ns <= time <= found.max_ns
-        assert found.max_ns - found.min_ns <= time / 1024
+        histogram = DurationHistogram([time])
+        assert histogram.min_ns <= time <= histogram.max_ns
+        assert histogram.max_ns - histogram.min_ns <= time / 1024
 
 
 def test_a_curve_ends_at_the_last_frame() -> None:
@@ -62,10 +64,10 @@ def test_a_curve_ends_at_the_last_frame() -> None:
 
 
 def test_all_durations_lie_in_some_bin() -> None:
-    found = DurationHistogram([5, 10, 15, 400])
-    assert [1, 2, 1] == found.bins([0, 10, 20, 30])
+    histogram = DurationHistogram([5, 10, 15, 400])
+    assert [1, 2, 1] == histogram.bins([0, 10, 20, 30])
 
 
 def test_nothing_was_counted() -> None:
-    found = DurationHistogram([])
-    assert (0, 0, 0) == (found.count, found.jitter_ns, found.percentile_ns(99))
+    histogram = DurationHistogram([])
+    assert (0, 0, 0) == (histogram.count, histogram.jitter_ns, histogram.percentile_ns(99))

@@ -89,8 +89,8 @@ def test_a_ratio_has_the_true_one_in_its_interval_as_often_as_it_says() -> None:
     outside = 0
     for _ in range(COMPARISONS):
         measured, reference = (side.mean(axis=1).tolist() for side in turns(draw, 1.03))
-        found = paired_ratio(measured, reference)
-        outside += not found.low <= 1.03 <= found.high
+        ratio = paired_ratio(measured, reference)
+        outside += not ratio.low <= 1.03 <= ratio.high
     assert outside <= MOST_FALSE
 
 
@@ -104,10 +104,10 @@ def test_what_was_measured_in_turns_tells_more() -> None:
 
 
 def test_a_mean_has_students_interval() -> None:
-    found = mean_interval([1.0, 2.0, 3.0, 4.0])
+    interval = mean_interval([1.0, 2.0, 3.0, 4.0])
     half = 3.1824463 * math.sqrt(5 / 3) / 2
-    assert found.value == 2.5
-    assert (found.low, found.high) == pytest.approx((2.5 - half, 2.5 + half))
+    assert interval.value == 2.5
+    assert (interval.low, interval.high) == pytest.approx((2.5 - half, 2.5 + half))
 
 
 def test_one_start_tells_no_interval() -> None:
@@ -147,8 +147,8 @@ def test_percentiles_of_starts_that_differ_have_the_true_one_in_their_interval(
     for _ in range(TRIALS):
         own = 1e6 * (1 + 0.05 * draw.standard_normal((count, 1)))
         starts = (own * (1 + 0.1 * draw.exponential(size=(count, 200)))).astype(np.int64)
-        found = percentile_interval(starts, percent)
-        inside += found.low <= truth <= found.high
+        interval = percentile_interval(starts, percent)
+        inside += interval.low <= truth <= interval.high
     assert inside >= LEAST_INSIDE
 
 
@@ -174,10 +174,10 @@ def test_variance_is_told_by_level() -> None:
         (1e8 + 1e6 * draw.standard_normal() + 5e6 * draw.standard_normal(400)).astype(np.int64)
         for _ in range(300)
     ]
-    found = components(starts)
-    assert found is not None
-    assert 1e12 == pytest.approx(found.starts, rel=0.3)
-    assert 25e12 == pytest.approx(found.frames, rel=0.2)
+    parts = components(starts)
+    assert parts is not None
+    assert 1e12 == pytest.approx(parts.starts, rel=0.3)
+    assert 25e12 == pytest.approx(parts.frames, rel=0.2)
 
 
 @pytest.mark.parametrize(("own", "expected"), [(0.0, 0.0), (2e6, 4e12)])
@@ -190,9 +190,9 @@ def test_what_few_frames_leave_to_chance_does_not_count_for_starts(
         (1e8 + own * draw.standard_normal() + 5e6 * draw.standard_normal(25)).astype(np.int64)
         for _ in range(2000)
     ]
-    found = components(starts)
-    assert found is not None
-    assert expected == pytest.approx(found.starts, rel=0.1, abs=1.5e11)
+    parts = components(starts)
+    assert parts is not None
+    assert expected == pytest.approx(parts.starts, rel=0.1, abs=1.5e11)
 
 
 def test_frames_that_are_alike_count_for_fewer() -> None:
@@ -211,10 +211,10 @@ def test_frames_that_are_alike_count_for_fewer() -> None:
 def test_frames_are_worth_their_time_while_they_add_less_than_a_start(
     parts: Components, frames: int
 ) -> None:
-    found = advice(parts, 100.0, start_s=2.0, frame_s=0.5)
-    assert frames == found.frames
-    total = parts.starts + parts.frames / found.frames
-    assert 1.0 >= 1.9 * math.sqrt(total / found.starts)
+    advised = advice(parts, 100.0, start_s=2.0, frame_s=0.5)
+    assert frames == advised.frames
+    total = parts.starts + parts.frames / advised.frames
+    assert 1.0 >= 1.9 * math.sqrt(total / advised.starts)
 
 
 @pytest.mark.parametrize(

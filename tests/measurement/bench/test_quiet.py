@@ -32,17 +32,17 @@ def test_the_kernels_counters_are_read(tmp_path: Path) -> None:
     throttle = tmp_path / "sys/devices/system/cpu/cpu3/thermal_throttle"
     throttle.mkdir(parents=True)
     (throttle / "core_throttle_count").write_text("12\n")
-    found = read_counters(tmp_path)
-    assert (1.5, 0.5, 12) == (found.busy_s, found.steal_s, found.throttled)
-    assert found.own_s > 0
+    counters = read_counters(tmp_path)
+    assert (1.5, 0.5, 12) == (counters.busy_s, counters.steal_s, counters.throttled)
+    assert counters.own_s > 0
 
 
 @pytest.mark.parametrize("text", ["", "cpu 1 2 3\n", "cpu a b c d e f g h\n"])
 def test_counters_that_are_not_there_are_zero(tmp_path: Path, text: str) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/stat").write_text(text)
-    found = read_counters(tmp_path)
-    assert (0, 0, 0) == (found.busy_s, found.steal_s, found.throttled)
+    counters = read_counters(tmp_path)
+    assert (0, 0, 0) == (counters.busy_s, counters.steal_s, counters.throttled)
 
 
 def test_what_this_program_took_is_no_noise() -> None:
@@ -84,13 +84,13 @@ BOARD = BoardFacts("edge02", 4, "powersave", 2.0)
 
 def test_a_board_is_named() -> None:
     noisy = replace(start([MS]), noise=(QUIET, Noise("edge02", 1.4, 0.0, 2)))
-    found = unquiet(replace(bench([noisy, start([MS])]), boards=(BOARD,)))
+    disturbances = unquiet(replace(bench([noisy, start([MS])]), boards=(BOARD,)))
     assert [
         "board edge02 was not quiet: before the first start 2.0 processes were runnable on average",
         "board edge02 was not quiet: 1 of 1 starts were disturbed: other processes took up to"
         " 1.4 cores, cores were throttled 2 times",
         "board edge02 was not quiet: the governor 'powersave' changes the processor's frequency",
-    ] == found
+    ] == disturbances
 
 
 def test_a_board_of_which_starts_were_too_short_is_named() -> None:
@@ -110,8 +110,8 @@ def history(**series: tuple[float, ...]) -> BoardHistory:
 def test_what_a_board_did_beside_its_ranks_is_told_by_its_samples() -> None:
     ranks = {"cpu_s__rank0": (NAN, 1.0, 1.5, 2.0), "cpu_s__rank2": (NAN, 0.5, 1.5, 3.0)}
     counted = {"processor_busy_s": (0.0, 10.0, 13.0, 17.5), "processor_steal_s": (0, 0, 0, 0.6)}
-    found = noise_of(history(**ranks, **counted, throttle_count__core=(1, 1, 1, 4)), cores=2)
-    assert Noise("edge02", other_cores=round(4 / 3, 3), steal_share=0.1, throttled=3) == found
+    noise = noise_of(history(**ranks, **counted, throttle_count__core=(1, 1, 1, 4)), cores=2)
+    assert Noise("edge02", other_cores=round(4 / 3, 3), steal_share=0.1, throttled=3) == noise
 
 
 @pytest.mark.parametrize(
@@ -132,12 +132,12 @@ def test_without_two_samples_of_board_and_ranks_nothing_is_known(
 def test_a_counter_that_was_not_told_each_time_is_no_number() -> None:
     told = {"cpu_s__rank0": (0.0, 1.0, 2.0, 3.0), "processor_busy_s": (0.0, 1.0, 2.0, 3.0)}
     gaps = (NAN, 2.0, NAN, NAN)
-    found = noise_of(history(**told, processor_steal_s=gaps, throttle_count__core=gaps), cores=2)
-    assert Noise("edge02", 0.0, 0.0, 0) == found
+    noise = noise_of(history(**told, processor_steal_s=gaps, throttle_count__core=gaps), cores=2)
+    assert Noise("edge02", 0.0, 0.0, 0) == noise
 
 
 def test_facts_of_this_machine_are_there() -> None:
-    found = machine_facts([("Python", "3")], 0.25)
-    assert found.processor
-    assert found.kernel.startswith("Linux")
-    assert (0.25, (("Python", "3"),)) == (found.load_before, found.versions)
+    machine = machine_facts([("Python", "3")], 0.25)
+    assert machine.processor
+    assert machine.kernel.startswith("Linux")
+    assert (0.25, (("Python", "3"),)) == (machine.load_before, machine.versions)

@@ -80,20 +80,20 @@ def test_a_server_counts_from_the_scheduled_time() -> None:
     ends = np.maximum.accumulate(times + taken) + 1e-3
     late = int((ends - times > 0.02).sum())
     assert late > 50
-    found = figures_of(SERVER, times, ends, target_fps=100.0, limit_s=0.02)
-    assert late == found.overruns
-    assert 1 == found.allowed_overruns
-    assert found.is_within_limit is False
-    assert f"p99 <= 20 ms is not shown: {late} of 700 queries" in found.verdict()
+    figures = figures_of(SERVER, times, ends, target_fps=100.0, limit_s=0.02)
+    assert late == figures.overruns
+    assert 1 == figures.allowed_overruns
+    assert figures.is_within_limit is False
+    assert f"p99 <= 20 ms is not shown: {late} of 700 queries" in figures.verdict()
 
 
 def test_a_server_is_within_its_limit_with_as_many_overruns_as_it_may_have() -> None:
     times = arrival_times(100.0, 662, seed=3)
     ends = times + 0.010
     ends[[5]] += 0.02
-    found = figures_of(SERVER, times, ends, limit_s=0.015)
-    assert found.is_within_limit
-    assert "p99 <= 15 ms with 99 % confidence: 1 of 662" in found.verdict()
+    figures = figures_of(SERVER, times, ends, limit_s=0.015)
+    assert figures.is_within_limit
+    assert "p99 <= 15 ms with 99 % confidence: 1 of 662" in figures.verdict()
     ends[[9]] += 0.02
     assert not figures_of(SERVER, times, ends, limit_s=0.015).is_within_limit
 
@@ -102,15 +102,15 @@ def test_a_query_of_several_frames_ends_with_its_last_one() -> None:
     queries = np.arange(662) * 0.1
     begins = np.repeat(queries, 8)
     ends = begins + np.tile(np.arange(1, 9) * 0.01, 662)
-    found = figures_of(SCENARIOS["multi"], begins, ends)
-    assert 662 == found.queries
-    assert [pytest.approx(0.08)] * 3 == [found.percentile_s, found.proven_s, found.mean_s]
-    assert "p99 <= 80 ms with 99 % confidence" == found.verdict()
+    figures = figures_of(SCENARIOS["multi"], begins, ends)
+    assert 662 == figures.queries
+    assert [pytest.approx(0.08)] * 3 == [figures.percentile_s, figures.proven_s, figures.mean_s]
+    assert "p99 <= 80 ms with 99 % confidence" == figures.verdict()
 
 
 def test_offline_counts_all_frames_over_the_whole_time() -> None:
-    found = figures_of(SCENARIOS["offline"], np.zeros(50), np.arange(1, 51) / 10)
-    assert (1, 50) == (found.queries, found.frames)
-    assert 10.0 == found.throughput_fps
-    assert found.percentile_s is None
-    assert "10 frames/s" == found.verdict()
+    figures = figures_of(SCENARIOS["offline"], np.zeros(50), np.arange(1, 51) / 10)
+    assert (1, 50) == (figures.queries, figures.frames)
+    assert 10.0 == figures.throughput_fps
+    assert figures.percentile_s is None
+    assert "10 frames/s" == figures.verdict()

@@ -14,9 +14,9 @@ from rankslice.measurement.bench.series import own_ratios, series
 
 def test_a_stage_with_known_times_has_the_percentiles_it_must() -> None:
     times = [MS * (1 + frame % 100) for frame in np.random.default_rng(0).permutation(2000)]
-    found = series(bench([start(times), start(times[::-1], turn=1)]), 0, 0)
-    (stage,) = found.stages
-    for histogram in (stage.histogram, found.histogram):
+    figures = series(bench([start(times), start(times[::-1], turn=1)]), 0, 0)
+    (stage,) = figures.stages
+    for histogram in (stage.histogram, figures.histogram):
         assert 50 * MS == pytest.approx(histogram.percentile_ns(50), rel=0.03)
         assert 99 * MS == pytest.approx(histogram.percentile_ns(99), rel=0.02)
         assert 100 * MS == pytest.approx(histogram.percentile_ns(99.99), rel=0.001)
@@ -27,34 +27,34 @@ def test_a_stall_shows_in_the_percentiles_as_the_schedule_says() -> None:
     frames, at, period, service = 2000, 1200, 10 * MS, 2 * MS
     services = [service + (1000 * MS if frame == at else 0) for frame in range(frames)]
     latencies = queued([period * frame for frame in range(frames)], services)
-    found = series(bench([start(latencies)], loads=(Load("100 frames/s", fps=100.0),)), 0, 0)
+    figures = series(bench([start(latencies)], loads=(Load("100 frames/s", fps=100.0),)), 0, 0)
     # Frame k after the stall waits 8 ms less than the one before it.
     delayed = [1002 * MS - 8 * MS * k for k in range(125)]
-    counted = len(found.starts[0].latencies_ns)
-    assert found.starts[0].warm_up.frames <= 10
+    counted = len(figures.starts[0].latencies_ns)
+    assert figures.starts[0].warm_up.frames <= 10
     rank = counted - int(np.ceil(0.99 * counted))
-    assert delayed[rank] == pytest.approx(found.histogram.percentile_ns(99), rel=1e-3)
-    assert delayed[rank] == pytest.approx(found.percentile_ns(99).value, abs=8 * MS)
+    assert delayed[rank] == pytest.approx(figures.histogram.percentile_ns(99), rel=1e-3)
+    assert delayed[rank] == pytest.approx(figures.percentile_ns(99).value, abs=8 * MS)
     assert 842 * MS == delayed[20]
-    assert delayed[0] == pytest.approx(found.histogram.max_ns, rel=1e-3)
-    assert service == pytest.approx(found.histogram.percentile_ns(50), rel=1e-3)
+    assert delayed[0] == pytest.approx(figures.histogram.max_ns, rel=1e-3)
+    assert service == pytest.approx(figures.histogram.percentile_ns(50), rel=1e-3)
 
 
 def test_a_rate_leaves_out_the_warm_up() -> None:
     latencies = [200 * MS] * 20 + [10 * MS] * 180
-    found = series(bench([start(latencies)]), 0, 0)
-    assert 20 <= found.starts[0].warm_up.frames <= 25
-    assert 100 == pytest.approx(found.starts[0].throughput_fps, rel=0.15)
-    assert 10 * MS == found.mean_ns.value
+    figures = series(bench([start(latencies)]), 0, 0)
+    assert 20 <= figures.starts[0].warm_up.frames <= 25
+    assert 100 == pytest.approx(figures.starts[0].throughput_fps, rel=0.15)
+    assert 10 * MS == figures.mean_ns.value
 
 
 def test_a_rate_counts_from_the_last_frame_of_the_warm_up() -> None:
     made = start([10 * MS] * 200)
     # All of it settles at once, so that the warm-up is the ten frames that fill the pipeline.
     later = tuple(10 * MS * frame + (990 * MS if frame >= 10 else 0) for frame in range(200))
-    found = series(bench([replace(made, arrived_ns=later)]), 0, 0)
-    assert 10 == found.starts[0].warm_up.frames
-    assert 190 / (1.0 + 189 * 0.01) == pytest.approx(found.starts[0].throughput_fps)
+    figures = series(bench([replace(made, arrived_ns=later)]), 0, 0)
+    assert 10 == figures.starts[0].warm_up.frames
+    assert 190 / (1.0 + 189 * 0.01) == pytest.approx(figures.starts[0].throughput_fps)
 
 
 def test_pairs_are_those_of_a_turn() -> None:
@@ -75,16 +75,16 @@ def test_one_job_is_compared_with_none() -> None:
 def test_where_windows_differ_latencies_of_the_closed_loop_are_not_compared() -> None:
     starts = [start([10 * MS] * 60, turn=turn, subject=job) for turn in (0, 1) for job in (0, 1)]
     jobs = (subject("a"), replace(subject("b"), window=9))
-    assert ["frames/s"] == [each.figure for each in own_ratios(bench(starts, jobs))]
+    assert ["frames/s"] == [ratio.figure for ratio in own_ratios(bench(starts, jobs))]
     timed = bench(starts, jobs, (Load("100 frames/s", 100.0),))
-    assert ["mean ms", "p50 ms", "p99 ms"] == [each.figure for each in own_ratios(timed)]
+    assert ["mean ms", "p50 ms", "p99 ms"] == [ratio.figure for ratio in own_ratios(timed)]
 
 
 def test_turns_that_only_one_job_has_are_not_compared() -> None:
     starts = [start([10 * MS] * 60, turn=turn) for turn in range(4)]
     starts += [start([5 * MS] * 60, turn=turn, subject=1) for turn in (1, 3, 7)]
-    found = own_ratios(bench(starts, (subject("a"), subject("b"))))
-    assert 2 == pytest.approx(found[1].ratio.value)
+    ratios = own_ratios(bench(starts, (subject("a"), subject("b"))))
+    assert 2 == pytest.approx(ratios[1].ratio.value)
     apart = [starts[0], starts[-1]]
     assert [] == own_ratios(bench(apart, (subject("a"), subject("b"))))
 
@@ -92,5 +92,5 @@ def test_turns_that_only_one_job_has_are_not_compared() -> None:
 def test_a_stage_that_only_some_starts_have_counts_in_those() -> None:
     usual, surge = start([MS] * 60), start([MS] * 60, turn=1)
     other = StageTimes(0, 1, 1, (7 * MS,) * 60)
-    found = series(bench([usual, replace(surge, stages=(*surge.stages, other))]), 0, 0)
-    assert [(0, 100), (1, 50)] == [(each.route, each.histogram.count) for each in found.stages]
+    figures = series(bench([usual, replace(surge, stages=(*surge.stages, other))]), 0, 0)
+    assert [(0, 100), (1, 50)] == [(stage.route, stage.histogram.count) for stage in figures.stages]

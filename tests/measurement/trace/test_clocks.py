@@ -155,10 +155,10 @@ def test_what_are_no_samples_is_refused(found: object) -> None:
 
 
 def test_samples_are_read() -> None:
-    found = samples_by_board({"edge01": [[1, 2, 3]], "edge02": []})
-    assert found is not None
-    assert [[1, 2, 3]] == found["edge01"].tolist()
-    assert (0, 3) == found["edge02"].shape
+    samples = samples_by_board({"edge01": [[1, 2, 3]], "edge02": []})
+    assert samples is not None
+    assert [[1, 2, 3]] == samples["edge01"].tolist()
+    assert (0, 3) == samples["edge02"].shape
 
 
 @pytest.mark.parametrize("launcher", [False, True])

@@ -43,20 +43,20 @@ def test_the_last_events_are_kept_in_order(tmp_path: Path, count: int) -> None:
     for frame in range(count):
         ring.add(COMPUTE, 1 + frame, 1.5 + frame, frame, 2, thread=1, route=1)
     ring.close()
-    found = read_events(tmp_path / "events-0", 0, PLAN)
+    rank_events = read_events(tmp_path / "events-0", 0, PLAN)
     kept = range(max(0, count - 8), count)
     assert [
         (1_000_000_000 * (1 + n), 1_000_000_000 * (1 + n) + 500_000_000, n, COMPUTE, 1, 1, 2)
         for n in kept
-    ] == found.events.tolist()
-    assert count - len(kept) == found.lost
+    ] == rank_events.events.tolist()
+    assert count - len(kept) == rank_events.lost
 
 
 def test_a_rank_that_was_killed_leaves_what_it_did(tmp_path: Path) -> None:
     ring = ring_in(tmp_path)
     ring.add(WRITE, 1.0, 2.0, 5)
-    found = read_events(tmp_path / "events-0", 0, PLAN)
-    assert ([5], None) == (found.events["frame"].tolist(), found.lost)
+    rank_events = read_events(tmp_path / "events-0", 0, PLAN)
+    assert ([5], None) == (rank_events.events["frame"].tolist(), rank_events.lost)
 
 
 def test_half_an_event_is_none(tmp_path: Path) -> None:

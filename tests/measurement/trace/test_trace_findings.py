@@ -178,7 +178,7 @@ def test_frames_before_the_oldest_event_are_left_out() -> None:
     trace = chain_trace(Times(compute=(6, 2)), 100)
     # Each rank has kept its last events, which are of other frames on each.
     ranks = tuple(
-        RankEvents(each.rank, each.events[-60 - 20 * each.rank :], 100, {}) for each in trace.ranks
+        RankEvents(rank.rank, rank.events[-60 - 20 * rank.rank :], 100, {}) for rank in trace.ranks
     )
     all_journeys = journeys(Trace(trace.plan, ranks), 4)
     assert 100 == all_journeys.first + all_journeys.frames
@@ -202,7 +202,7 @@ def test_a_rank_without_events_is_no_hindrance() -> None:
 
 def test_nothing_is_told_of_no_events() -> None:
     trace = chain_trace(Times())
-    silent = tuple(RankEvents(each.rank, each.events[:0], None, {}) for each in trace.ranks)
+    silent = tuple(RankEvents(rank.rank, rank.events[:0], None, {}) for rank in trace.ranks)
     with pytest.raises(RankSliceError, match="has no events"):
         journeys(Trace(trace.plan, silent))
 
@@ -234,9 +234,9 @@ def test_frames_of_a_route_are_counted_as_it_counts() -> None:
     before = np.where(events["route"], 10, np.where(events["frame"] < 15, 0, 5))
     events["number"] = np.where(events["kind"] == FRAME, events["frame"] - before, 0)
     trace = chain_trace(Times())
-    found = stretches_of(Trace(trace.plan, (RankEvents(0, events, 0, {}), trace.ranks[1])))
-    assert [Stretch(0, 2, 10, 2), Stretch(1, 10, 15, 0), Stretch(0, 15, 41, 10)] == found
-    assert 5 == found[2].shift
+    stretches = stretches_of(Trace(trace.plan, (RankEvents(0, events, 0, {}), trace.ranks[1])))
+    assert [Stretch(0, 2, 10, 2), Stretch(1, 10, 15, 0), Stretch(0, 15, 41, 10)] == stretches
+    assert 5 == stretches[2].shift
 
 
 def test_of_a_job_without_results_there_is_what_its_ranks_did() -> None:

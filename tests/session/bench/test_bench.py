@@ -93,7 +93,7 @@ def test_a_benchmark_that_is_cut_short_keeps_its_complete_turns(
 def measured(out: Path) -> Bench:
     """Return a benchmark of a job against itself, with what went on."""
     told: list[tuple[str, int, int]] = []
-    found = rankslice.bench(
+    benchmark = rankslice.bench(
         out,
         out,
         starts=2,
@@ -102,7 +102,7 @@ def measured(out: Path) -> Bench:
         on_progress=lambda *each: told.append(each),
     )
     assert (8, 8) == told[-1][1:]
-    return found
+    return benchmark
 
 
 @pytest.mark.ci
@@ -114,15 +114,15 @@ def test_jobs_are_measured_in_turns_under_each_load(measured: Bench, out: Path) 
     assert closed.fps is None
     assert opened_loop.fps is not None
     rates = [
-        np.mean([figures.throughput_fps for figures in each.starts])
-        for each in all_series(measured)
-        if each.load == 0
+        np.mean([figures.throughput_fps for figures in one_series.starts])
+        for one_series in all_series(measured)
+        if one_series.load == 0
     ]
     assert opened_loop.fps == pytest.approx(min(rates) / 2)
     turns = [(each.load, each.turn) for each in measured.starts]
     assert turns[::2] == turns[1::2]
     assert {"frames/s", "mean ms", "p50 ms", "p99 ms"} == {
-        each.figure for each in own_ratios(measured)
+        ratio.figure for ratio in own_ratios(measured)
     }
     for each in measured.starts:
         assert [2, 40] == [len(each.stages), len(each.stages[0].compute_ns)]
@@ -149,8 +149,8 @@ def test_the_command_measures_and_writes_values_and_page(out: Path, tmp_path: Pa
     assert 0 == ended.code, ended.err
     assert "closed loop" in ended.out
     assert "a single start gives no interval" in ended.out
-    found = read_bench(out / "bench.json")
-    assert 1 == len(found.starts)
+    benchmark = read_bench(out / "bench.json")
+    assert 1 == len(benchmark.starts)
     assert (out / "bench.html").read_text().startswith("<!DOCTYPE html>")
     figures = json.loads((tmp_path / "figures.json").read_text(), parse_constant=pytest.fail)
     assert {"low": None, "high": None} == {
@@ -205,15 +205,15 @@ def test_frames_of_a_camera_are_measured_as_they_come(tmp_path: Path) -> None:
     folder = let_ranks_sleep(chain_folder(tmp_path, 1, pictures), 3.0)
     code = folder / "runtime" / "sources" / "camera_source.py"
     replace_file(code, code.read_bytes() + CAMERA.encode())
-    found = rankslice.bench(folder, folder, input="camera:0", starts=2, frames=40)
-    assert [Load(LIVE, is_live=True)] == [*found.loads]
-    assert [(0, 0), (0, 1), (1, 0), (1, 1)] == sorted((s.subject, s.turn) for s in found.starts)
-    for each in found.starts:
+    benchmark = rankslice.bench(folder, folder, input="camera:0", starts=2, frames=40)
+    assert [Load(LIVE, is_live=True)] == [*benchmark.loads]
+    assert [(0, 0), (0, 1), (1, 0), (1, 1)] == sorted((s.subject, s.turn) for s in benchmark.starts)
+    for each in benchmark.starts:
         assert 20 * MS == pytest.approx(np.diff(each.arrived_ns).mean(), rel=0.1)
         assert 3 * MS < min(each.latency_ns)
-    assert {"mean ms", "p50 ms", "p99 ms"} == {each.figure for each in own_ratios(found)}
-    assert LIVE_NOTE in notes_of(found, all_series(found))
-    assert LIVE_NOTE in compare(found, found).notes
+    assert {"mean ms", "p50 ms", "p99 ms"} == {ratio.figure for ratio in own_ratios(benchmark)}
+    assert LIVE_NOTE in notes_of(benchmark, all_series(benchmark))
+    assert LIVE_NOTE in compare(benchmark, benchmark).notes
     beside = rankslice.bench(folder, load="cpu", busy=(1,), input="camera:0", starts=1, frames=40)
     assert ["as they come, alone", "as they come, cpu busy 100 %"] == [
         load.name for load in beside.loads
@@ -227,10 +227,10 @@ def test_the_unsliced_model_runs_on_the_accelerator_of_the_source(tmp_path: Path
         {"local_cpu0": ["conv1..pool1"], "local_cpu1": ["conv3..softmax"]},
         out=tmp_path / "out",
     ).folder
-    found = rankslice.bench(out, "unsliced", starts=1, frames=40, load_levels=())
-    assert ["unsliced", "digits.onnx"] == [found.subjects[1].name, found.subjects[1].model]
-    assert ["local_cpu0"] == [rank.key for rank in found.subjects[1].ranks]
-    assert {"onnxruntime"} == {rank.engine for each in found.subjects for rank in each.ranks}
+    benchmark = rankslice.bench(out, "unsliced", starts=1, frames=40, load_levels=())
+    assert ["unsliced", "digits.onnx"] == [benchmark.subjects[1].name, benchmark.subjects[1].model]
+    assert ["local_cpu0"] == [rank.key for rank in benchmark.subjects[1].ranks]
+    assert {"onnxruntime"} == {rank.engine for each in benchmark.subjects for rank in each.ranks}
 
 
 def two(fps: float | None = None, *, model: str = "a" * 64, times: int = 1) -> Bench:
@@ -240,10 +240,10 @@ def two(fps: float | None = None, *, model: str = "a" * 64, times: int = 1) -> B
 
 
 def test_files_are_compared_under_the_loads_that_they_share() -> None:
-    found = compare(two(times=2), two(times=1))
-    assert isinstance(found, Compared)
-    assert 2 == pytest.approx(next(r for r in found.ratios if r.figure == "mean ms").ratio.value)
-    assert any("not measured in turns" in note for note in found.notes)
+    compared = compare(two(times=2), two(times=1))
+    assert isinstance(compared, Compared)
+    assert 2 == pytest.approx(next(r for r in compared.ratios if r.figure == "mean ms").ratio.value)
+    assert any("not measured in turns" in note for note in compared.notes)
     same = compare(two(50.0), two(50.1))
     assert {"mean ms", "p50 ms", "p99 ms"} == {ratio.figure for ratio in same.ratios}
 

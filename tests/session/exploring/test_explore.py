@@ -651,7 +651,7 @@ def test_an_objective_that_a_row_adds_is_explored(
     mappings = record(folder)["mappings"]
     assert isinstance(mappings, list)
     assert [(2, True), (1, True)] == [
-        (each["figures"][0]["ranks_used"], each["on_front"]) for each in mappings
+        (mapping["figures"][0]["ranks_used"], mapping["on_front"]) for mapping in mappings
     ]
     with (folder / "explored" / "front.csv").open() as table:
         assert ["2", "1"] == [line["ranks_used"] for line in csv.DictReader(table)]

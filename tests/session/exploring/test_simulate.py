@@ -42,10 +42,10 @@ def profiled(folder, *keys):
 
 
 def test_a_build_folder_of_sleeping_ranks_needs_no_profile(sleeping):
-    found = simulated(sleeping, "--frames", "300")
-    assert found["throughput_fps"] == pytest.approx(50, rel=0.05)
-    assert [20.0] * 3 == [segment["compute_ms"] for segment in found["segments"]]
-    assert 3 == len(found["ranks"])
+    simulation = simulated(sleeping, "--frames", "300")
+    assert simulation["throughput_fps"] == pytest.approx(50, rel=0.05)
+    assert [20.0] * 3 == [segment["compute_ms"] for segment in simulation["segments"]]
+    assert 3 == len(simulation["ranks"])
 
 
 @pytest.fixture
@@ -100,17 +100,17 @@ def test_the_longest_series_on_a_route_is_drawn(routed, tmp_path):
 
 
 def test_a_rate_of_arrival_is_kept(sleeping):
-    found = simulated(sleeping, "--fps", "10", "--frames", "100")
-    assert found["throughput_fps"] == pytest.approx(10)
-    assert found["latency_ms"]["p50"] == pytest.approx(61, abs=3)
+    simulation = simulated(sleeping, "--fps", "10", "--frames", "100")
+    assert simulation["throughput_fps"] == pytest.approx(10)
+    assert simulation["latency_ms"]["p50"] == pytest.approx(61, abs=3)
 
 
 def test_arrivals_can_come_from_a_file(sleeping, tmp_path):
     trace = tmp_path / "trace.txt"
     trace.write_text("# seconds\n0\n0.5  # a pause\n\n1.0\n")
-    found = simulated(sleeping, "--arrivals", trace)
-    assert (3, 3) == (found["frames"], found["completed"])
-    assert found["duration_s"] == pytest.approx(1.06, abs=0.01)
+    simulation = simulated(sleeping, "--arrivals", trace)
+    assert (3, 3) == (simulation["frames"], simulation["completed"])
+    assert simulation["duration_s"] == pytest.approx(1.06, abs=0.01)
 
 
 def test_of_too_few_frames_neither_rate_nor_bottleneck_is_told(sleeping):
@@ -137,11 +137,13 @@ def test_what_is_not_there_is_named_before_a_mapping_is_asked_for(tmp_path):
 def test_a_profile_tells_how_long_segments_take(tmp_path):
     folder = chain_folder(tmp_path, 3)
     file = profiled(tmp_path, "local_cpu0", "local_cpu1")
-    found = simulated(folder, "--profile", file, "--frames", "500")
-    assert [10.0] * 3 == [segment["compute_ms"] for segment in found["segments"]]
-    assert ["profile.json: measured"] * 3 == [segment["source"] for segment in found["segments"]]
+    simulation = simulated(folder, "--profile", file, "--frames", "500")
+    assert [10.0] * 3 == [segment["compute_ms"] for segment in simulation["segments"]]
+    assert ["profile.json: measured"] * 3 == [
+        segment["source"] for segment in simulation["segments"]
+    ]
     # Ranks 0 and 2 share a core wherever the machine has two of them.
-    assert "core" in found["bottleneck"] or "rank" in found["bottleneck"]
+    assert "core" in simulation["bottleneck"] or "rank" in simulation["bottleneck"]
 
 
 @NEEDS_FIRST_CORES
@@ -151,8 +153,8 @@ def test_times_scatter_as_they_were_measured(tmp_path):
     file.write_text(
         profile_of(tmp_path / "model.onnx", 1, kind_of(1, (10.0, 10.0, 40.0), "local_cpu0"))
     )
-    found = simulated(folder, "--profile", file, "--scatter", "--frames", "2000")
-    assert found["ranks"][0]["busy_ms"] == pytest.approx(20.2, rel=0.05)
+    simulation = simulated(folder, "--profile", file, "--scatter", "--frames", "2000")
+    assert simulation["ranks"][0]["busy_ms"] == pytest.approx(20.2, rel=0.05)
 
 
 def test_a_model_and_a_mapping_can_be_simulated_without_a_build(tmp_path):
@@ -161,8 +163,8 @@ def test_a_model_and_a_mapping_can_be_simulated_without_a_build(tmp_path):
     kind = kind_of(2, (10.0,), "local_cpu0", "local_cpu1")
     file.write_text(profile_of(tmp_path / "model.onnx", 2, kind))
     mapping = tmp_path / "mapping.json"
-    found = simulated(tmp_path / "model.onnx", "--mapping", mapping, "--profile", file)
-    assert 2 == len(found["segments"])
+    simulation = simulated(tmp_path / "model.onnx", "--mapping", mapping, "--profile", file)
+    assert 2 == len(simulation["segments"])
 
 
 def test_a_platform_tells_the_links(tmp_path):
@@ -175,12 +177,15 @@ def test_a_platform_tells_the_links(tmp_path):
     file = tmp_path / "profile.json"
     kind = kind_of(2, (10.0,), "one_cpu0", "two_cpu0")
     file.write_text(profile_of(tmp_path / "model.onnx", 2, kind))
-    found = simulated(
+    simulation = simulated(
         tmp_path / "model.onnx", "--mapping", tmp_path / "mapping.json", "--profile", file,
         "--platform", tmp_path / "boards.yaml", "--frames", "100",
     )  # fmt: skip
-    assert found["throughput_fps"] == pytest.approx(1000 / (16 * 4 * 8))
-    assert "from one is busy" in found["bottleneck"] or "on two is busy" in found["bottleneck"]
+    assert simulation["throughput_fps"] == pytest.approx(1000 / (16 * 4 * 8))
+    assert (
+        "from one is busy" in simulation["bottleneck"]
+        or "on two is busy" in simulation["bottleneck"]
+    )
 
 
 @pytest.mark.parametrize("links", [
@@ -201,13 +206,13 @@ def test_a_build_folder_has_the_links_of_its_platform(tmp_path, links):
     file.write_text(
         profile_of(tmp_path / "model.onnx", 2, kind_of(2, (10.0,), "one_cpu0", "two_cpu0"))
     )
-    found = simulated(tmp_path / "over", "--profile", file, "--frames", "100")
-    assert found["throughput_fps"] == pytest.approx(1000 / (16 * 4 * 8))
+    simulation = simulated(tmp_path / "over", "--profile", file, "--frames", "100")
+    assert simulation["throughput_fps"] == pytest.approx(1000 / (16 * 4 * 8))
     # A platform that is given goes before that of the folder.
     (tmp_path / "boards.yaml").write_text("boards: {one: {cores: 1}, two: {cores: 1}}\n")
     given = ("--platform", tmp_path / "boards.yaml")
-    found = simulated(tmp_path / "over", "--profile", file, "--frames", "100", *given)
-    assert found["throughput_fps"] > 50
+    simulation = simulated(tmp_path / "over", "--profile", file, "--frames", "100", *given)
+    assert simulation["throughput_fps"] > 50
 
 
 def test_reading_frames_takes_as_long_as_is_said(sleeping):
@@ -234,10 +239,12 @@ def in_turn(tmp_path):
 
 
 def test_each_rank_in_turn_takes_the_time_of_its_own_accelerator(in_turn):
-    found = simulated(*in_turn)
-    assert [20.0, 40.0] == [segment["compute_ms"] for segment in found["segments"]]
-    assert ["profile.json: measured"] * 2 == [segment["source"] for segment in found["segments"]]
-    assert found["throughput_fps"] == pytest.approx(1 / 0.02 + 1 / 0.04, rel=0.03)
+    simulation = simulated(*in_turn)
+    assert [20.0, 40.0] == [segment["compute_ms"] for segment in simulation["segments"]]
+    assert ["profile.json: measured"] * 2 == [
+        segment["source"] for segment in simulation["segments"]
+    ]
+    assert simulation["throughput_fps"] == pytest.approx(1 / 0.02 + 1 / 0.04, rel=0.03)
 
 
 def test_an_accelerator_in_turn_that_was_not_profiled_is_named(in_turn, tmp_path):
@@ -263,8 +270,8 @@ def test_frames_are_drawn_on_the_tracks_of_the_ranks_that_handle_them(in_turn, t
 def open_job(*seen, traced=0):
     """Return what two sleeping ranks show whose cable takes 1 ms for a byte of ``t``."""
     places = [
-        replace(each, engine="null", options=(("sleep_ms", "1"),))
-        for each in placements("one_cpu0", "two_cpu0")
+        replace(placement, engine="null", options=(("sleep_ms", "1"),))
+        for placement in placements("one_cpu0", "two_cpu0")
     ]
     plan = planned(opened(CHAIN, "t"), {"a": 0, "b": 1, "c": 1}, tuple(places))
     boards = Platform("boards.yaml", (board("one"), board("two")), Link(8e-3, 0.0))

@@ -113,7 +113,7 @@ def test_power_that_changes_counts_as_long_as_it_lasts(tmp_path: Path) -> None:
 def test_a_recording_of_files_gives_the_joules_of_an_integration_by_hand(tmp_path: Path) -> None:
     chip = put(tmp_path / "sys/class/hwmon/hwmon1", name="ina3221", in1_label="VDD_IN")
     put(chip, in1_input=5000, curr1_input=0, in2_label="VDD_SOC", in2_input=5000, curr2_input=0)
-    recording = ((0.10, 600, 200), (0.15, 1800, 250), (0.08, 400, 210), (0.12, 1500, 500))
+    recording = ((0.3, 600, 200), (0.45, 1800, 250), (0.25, 400, 210), (0.4, 1500, 500))
     expected = {"VDD_IN": 0.0, "VDD_SOC": 0.0}
     sensor = find_sensor(tmp_path, with_rails=True, nvml=lambda: None, tegrastats="")
     assert sensor is not None

@@ -171,11 +171,14 @@ def test_a_recording_gives_the_joules_of_an_integration_by_hand(
             for pause, mw in zip(pauses, total_mw, strict=True)
         ]
     )
+    played = tmp_path / "played"
     with sensor_on(tmp_path, program) as sensor:
         begin_s = time.perf_counter()
-        time.sleep(1.2)
+        while len(played.read_text().splitlines()) < len(total_mw):
+            time.sleep(0.05)
+        time.sleep(0.1)
         joules, end_s = sensor.joules(), time.perf_counter()
-    times_s = [*map(json.loads, (tmp_path / "played").read_text().splitlines())]
+    times_s = [*map(json.loads, played.read_text().splitlines())]
     assert times_s[0] < begin_s < times_s[1]
     # Before the second line the first one holds, and after the last one the last.
     expected = by_hand(

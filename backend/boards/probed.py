@@ -115,6 +115,11 @@ class Environment:
         """The first two of the version; none: it does not run."""
         return tuple(int(number) for number in re.findall(r"\d+", self.version)[:2])
 
+    @property
+    def provider_names(self) -> list[str]:
+        """The execution providers of its onnxruntime, by their short names: ``CUDA``."""
+        return [name.removesuffix("ExecutionProvider") for name in self.providers]
+
     def version_of(self, package: str) -> str | None:
         """Return the version of a distribution; ``None``: it is not installed."""
         return dict(self.packages).get(package)

@@ -214,7 +214,7 @@ def _seen(way: _Way, report: BoardReport) -> _Seen:
 
 def _missing_engine(way: _Way, environment: Environment) -> list[str]:
     if way.provider:
-        has = [name.removesuffix("ExecutionProvider").lower() for name in environment.providers]
+        has = map(str.lower, environment.provider_names)
         if way.provider.lower() in has or _has_plugin(way, environment):
             return []
         wanted = f"{way.plugin}, or " if way.plugin else ""

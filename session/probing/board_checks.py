@@ -63,22 +63,22 @@ class ReachedBoard:
     report: BoardReport
 
 
-def failed(place: str, check: str, text: str) -> Finding:
+def judged(place: str, check: str, found: str, remedy: str, state: str = FAIL) -> Finding:
+    """Return what was found: it is right if there is no remedy, else in this state."""
+    return Finding(place, check, state if remedy else OK, found, remedy)
+
+
+def failed(place: str, check: str, error: RankSliceError | str) -> Finding:
     """Return a failure, from a message that says in one sentence what is wrong and what to do."""
+    text = error.mistakes[0] if isinstance(error, RankSliceError) else error
+    if isinstance(text, Mistake):
+        text = f"{text.found}; {text.expected}" if text.expected else text.found
     found, _, remedy = text.partition("; ")
     return Finding(place, check, FAIL, found, remedy)
 
 
-def message_of(error: RankSliceError) -> str:
-    mistake = error.mistakes[0]
-    if not isinstance(mistake, Mistake):
-        return mistake
-    return f"{mistake.found}; {mistake.expected}" if mistake.expected else mistake.found
-
-
 def board_findings(answer: ReachedBoard, job: Job | None, launcher: MpiRun | None) -> list[Finding]:
-    findings = [*_python_findings(answer), *_core_findings(answer, job)]
-    findings += _kind_findings(answer)
+    findings = [*_python_findings(answer), *_core_findings(answer, job), *_kind_findings(answer)]
     findings += _room_findings(answer, job)
     if job is not None and launcher is not None and answer.report.environment.runs_jobs:
         findings += _package_findings(answer, job, launcher)
@@ -91,10 +91,8 @@ def _python_findings(answer: ReachedBoard) -> Iterator[Finding]:
     name, environment = answer.board.name, answer.report.environment
     unusable = f"not usable: {environment.library.partition(': ')[2]}"
     found = f"{environment.python} is {environment.version or unusable}"
-    if environment.runs_jobs:
-        yield Finding(name, "Python", OK, found)
-    else:
-        yield Finding(name, "Python", FAIL, found, "install Python 3.10 or later there")
+    remedy = "" if environment.runs_jobs else "install Python 3.10 or later there"
+    yield judged(name, "Python", found, remedy)
     wanted = answer.board.python
     if environment.version and wanted and not f"{environment.version}.".startswith(f"{wanted}."):
         differs = f"the platform file says {wanted}, and it is {environment.version}"
@@ -135,9 +133,9 @@ def _room_findings(answer: ReachedBoard, job: Job | None) -> Iterator[Finding]:
     needed = package.nbytes / 2**20 + _SPARE_DISK_MB if package is not None else _MIN_DISK_MB
     least = needed if package is not None else _FULL_DISK_MB
     free = f"{report.disk_free_mb} MB free in {report.home}"
-    state = FAIL if report.disk_free_mb < least else WARN if report.disk_free_mb < needed else OK
-    remedy = "make room; ~/.rankslice/packages has older packages" if state != OK else ""
-    yield Finding(name, "disk", state, free, remedy)
+    remedy = "make room; ~/.rankslice/packages has older packages"
+    state = FAIL if report.disk_free_mb < least else WARN
+    yield judged(name, "disk", free, remedy if report.disk_free_mb < needed else "", state)
     weights = sum(
         entry["bytes"]
         for file, entry in (package.files if package is not None else {}).items()
@@ -150,14 +148,13 @@ def _room_findings(answer: ReachedBoard, job: Job | None) -> Iterator[Finding]:
 
 def _memory_finding(name: str, report: BoardReport, weights_mb: float) -> Finding:
     found = f"{report.available_mb} of {report.memory_mb} MB free"
-    if not weights_mb:
-        return Finding(name, "memory", OK, found)
-    found += f"; its sub-models have {weights_mb:.0f} MB"
+    if weights_mb:
+        found += f"; its sub-models have {weights_mb:.0f} MB"
     if weights_mb > report.available_mb:
         return Finding(name, "memory", FAIL, found, "give it fewer layers, or end other programs")
-    if 2 * weights_mb > report.available_mb:
-        return Finding(name, "memory", WARN, found, "engines may need twice that: fewer layers?")
-    return Finding(name, "memory", OK, found)
+    is_tight = 2 * weights_mb > report.available_mb
+    remedy = "engines may need twice that: fewer layers?" if is_tight else ""
+    return judged(name, "memory", found, remedy, WARN)
 
 
 def _package_findings(answer: ReachedBoard, job: Job, launcher: MpiRun) -> list[Finding]:
@@ -185,15 +182,14 @@ def _installed_findings(answer: ReachedBoard, launcher: MpiRun | None) -> Iterat
     if not environment.version:
         return
     for package in ("mpi4py", "numpy"):
-        version = environment.version_of(package)
+        version, remedy = environment.version_of(package), DEPLOY_VENV
         if version is None:
             found = f"{environment.python} has none"
-            yield Finding(board.name, package, FAIL, found, DEPLOY_VENV)
         elif package == "mpi4py" and environment.library.startswith("error"):
             found = f"finds no MPI: {environment.library.partition(': ')[2]}"
-            yield Finding(board.name, package, FAIL, found, DEPLOY_VENV)
         else:
-            yield Finding(board.name, package, OK, version or "there")
+            found, remedy = version or "there", ""
+        yield judged(board.name, package, found, remedy)
     yield from _engine_findings(board, environment)
 
 
@@ -215,36 +211,36 @@ def _open_mpi_finding(name: str, report: BoardReport, launcher: MpiRun) -> Findi
 
 def _engine_findings(board: Board, environment: Environment) -> Iterator[Finding]:
     units = [*([board.cpu] if board.cpu else []), *board.gpus, *board.npus]
-    named = dict.fromkeys(
-        [*([board.engine] if board.engine else []), *(u.engine for u in units if u.engine)]
-    )
+    named = dict.fromkeys(filter(None, (board.engine, *(unit.engine for unit in units))))
     for engine in named:
-        there = _engine_packages(engine, environment)
-        if there or not computes(engine):
-            yield Finding(board.name, engine, OK, joined(there) or "needs nothing")
-        else:
+        there = _engine_packages(environment, engine)
+        found = joined(there) or "needs nothing"
+        if not there and computes(engine):
             yield Finding(board.name, engine, FAIL, f"{environment.python} has none", DEPLOY_VENV)
+        else:
+            yield Finding(board.name, engine, OK, found)
     if not named:
-        there = [text for engine in ENGINES for text in _engine_packages(engine, environment)]
-        remedy = "" if there else DEPLOY_VENV
+        there = _engine_packages(environment, *ENGINES)
         found = joined(there) or f"{environment.python} has none"
-        yield Finding(board.name, "engine", OK if there else FAIL, found, remedy)
+        yield judged(board.name, "engine", found, "" if there else DEPLOY_VENV)
 
 
-def _engine_packages(engine: str, environment: Environment) -> list[str]:
-    known = ENGINES[engine].packages if engine in ENGINES else (engine,)
-    return [f"{name} {version}".strip() for name, version in environment.packages if name in known]
+def _engine_packages(environment: Environment, *engines: str) -> list[str]:
+    return [
+        f"{name} {version}".strip()
+        for engine in engines
+        for name, version in environment.packages
+        if name in (ENGINES[engine].packages if engine in ENGINES else (engine,))
+    ]
 
 
 def accelerator_findings(answer: ReachedBoard, job: Job | None) -> list[Finding]:
     units = [*_units(answer.board, job)]
     libraries = [(unit, spec, library) for unit, spec in units if (library := _library_of(spec))]
     findings = [
-        finding
-        for unit, spec in units
-        if "provider" in dict(spec.options)
-        if not is_library(dict(spec.options).get("plugin", ""))
-        for finding in _provider_findings(answer, unit, dict(spec.options))
+        _provider_finding(answer, unit, options)
+        for unit, options in ((unit, dict(spec.options)) for unit, spec in units)
+        if "provider" in options and not is_library(options.get("plugin", ""))
     ]
     if libraries:
         wanted = [(library, dict(spec.environment)) for _, spec, library in libraries]
@@ -281,29 +277,24 @@ def _library_finding(name: str, unit: str, library: str, complaint: str) -> Find
     return Finding(name, unit, FAIL, f"{library} cannot be loaded: {complaint}", remedy)
 
 
-def _provider_findings(
-    answer: ReachedBoard, unit: str, options: Mapping[str, str]
-) -> Iterator[Finding]:
-    environment = answer.report.environment
+def _provider_finding(answer: ReachedBoard, unit: str, options: Mapping[str, str]) -> Finding:
+    name, environment = answer.board.name, answer.report.environment
     provider, plugin = options["provider"], options.get("plugin", "")
     wanted = provider.lower().removesuffix("executionprovider")
-    has = [name.removesuffix("ExecutionProvider") for name in environment.providers]
+    has = environment.provider_names
     if not plugin and wanted in map(str.lower, has):
-        yield Finding(answer.board.name, unit, OK, f"onnxruntime has {provider}")
-        return
+        return Finding(name, unit, OK, f"onnxruntime has {provider}")
     usual = {name.lower(): package for name, package in PLUGINS.items()}
     package = plugin or usual.get(wanted, "")
     version = environment.version_of(package)
     if version is not None:
-        yield Finding(answer.board.name, unit, OK, f"{package} {version} has {provider}")
-        return
+        return Finding(name, unit, OK, f"{package} {version} has {provider}")
     if plugin:
         found = f"it is not known whether {environment.python} has {plugin}"
-        yield Finding(answer.board.name, unit, WARN, found, f"{DEPLOY_VENV} installs it")
-        return
+        return Finding(name, unit, WARN, found, f"{DEPLOY_VENV} installs it")
     found = f"the onnxruntime of {environment.python} has {joined(has) or 'no provider'}"
     remedy = f"install an onnxruntime with {provider}: {DEPLOY_VENV}"
-    yield Finding(answer.board.name, unit, FAIL, f"{found}, not {provider}", remedy)
+    return Finding(name, unit, FAIL, f"{found}, not {provider}", remedy)
 
 
 def _rights_findings(name: str, devices: Sequence[Device]) -> Iterator[Finding]:

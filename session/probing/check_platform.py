@@ -36,7 +36,7 @@ from rankslice.session.probing.board_checks import (
     ReachedBoard,
     board_findings,
     failed,
-    message_of,
+    judged,
 )
 from rankslice.session.probing.platform_file import Pair, measured_pairs
 
@@ -131,7 +131,7 @@ def _launcher(mpirun: Path | None) -> tuple[MpiRun | None, list[Finding]]:
 
 def _reached(board: Board, report: BoardReport | RankSliceError) -> list[Finding]:
     if isinstance(report, RankSliceError):
-        return [failed(board.name, "ssh", message_of(report))]
+        return [failed(board.name, "ssh", report)]
     address = report.address or HERE
     return [Finding(board.name, "ssh", OK, f"answers, {report.hostname} at {address}")]
 
@@ -139,7 +139,7 @@ def _reached(board: Board, report: BoardReport | RankSliceError) -> list[Finding
 def _lost(error: RankSliceError) -> list[Finding]:
     mistake = error.mistakes[0]
     place = mistake.where if isinstance(mistake, Mistake) else HERE
-    return [failed(place, "ssh", message_of(error))]
+    return [failed(place, "ssh", error)]
 
 
 def _clock_findings(answers: Sequence[ReachedBoard]) -> Iterator[Finding]:
@@ -150,15 +150,13 @@ def _clock_findings(answers: Sequence[ReachedBoard]) -> Iterator[Finding]:
     for answer, ahead in zip(answers, readings, strict=True):
         name = answer.board.name
         if isinstance(ahead, RankSliceError):
-            yield failed(name, "clock", message_of(ahead))
+            yield failed(name, "clock", ahead)
             continue
         side = "ahead of" if ahead > 0 else "behind"
+        is_off = abs(ahead - middle) > _MAX_CLOCK_S
+        remedy = "set it: sudo timedatectl set-ntp true" if is_off else ""
         found = f"{abs(ahead):.1f} s {side} this machine"
-        if abs(ahead - middle) > _MAX_CLOCK_S:
-            remedy = "set it: sudo timedatectl set-ntp true"
-            yield Finding(name, "clock", WARN, found, remedy)
-        else:
-            yield Finding(name, "clock", OK, found)
+        yield judged(name, "clock", found, remedy, WARN)
 
 
 def _network_findings(
@@ -178,13 +176,12 @@ def _network_findings(
 
 def _launcher_findings(names: Sequence[str], own: str, network: BoardLinks) -> Iterator[Finding]:
     """Check that boards reach this machine: mpirun's daemons connect to it."""
+    remedy = "open this machine's TCP ports to it, or start jobs in the boards' network"
     for name, complaint in zip(names, network.complaints([(n, HERE) for n in names]), strict=True):
+        found = f"connects to this machine at {own}"
         if complaint:
             found = f"cannot connect to this machine at {own}: {complaint}"
-            remedy = "open this machine's TCP ports to it, or start jobs in the boards' network"
-            yield Finding(name, "firewall", FAIL, found, remedy)
-        else:
-            yield Finding(name, "firewall", OK, f"connects to this machine at {own}")
+        yield judged(name, "firewall", found, remedy if complaint else "")
 
 
 def _link(platform: Platform, boards: tuple[str, str]) -> Link | None:
@@ -212,10 +209,8 @@ def _link_finding(place: str, pair: Pair, link: Link | None) -> Finding:
     found = f"{pair.bandwidth_mbps:.3g} Mbit/s, {pair.latency_ms:.2g} ms"
     if link is None:
         return Finding(place, "link", OK, found)
-    said = f"{link.bandwidth_mbps:g} Mbit/s, {link.latency_ms:g} ms"
+    found += f"; the platform file says {link.bandwidth_mbps:g} Mbit/s, {link.latency_ms:g} ms"
     is_slow = pair.bandwidth_mbps < _MIN_SHARE * link.bandwidth_mbps
     is_late = pair.latency_ms > _MAX_LATENCY * link.latency_ms + _LATENCY_SPARE_MS
-    if is_slow or is_late:
-        remedy = "look at cable and switch, or correct `links`: rankslice probe"
-        return Finding(place, "link", WARN, f"{found}; the platform file says {said}", remedy)
-    return Finding(place, "link", OK, f"{found}; the platform file says {said}")
+    remedy = "look at cable and switch, or correct `links`: rankslice probe"
+    return judged(place, "link", found, remedy if is_slow or is_late else "", WARN)

@@ -103,8 +103,7 @@ def _environment_text(environment: Environment) -> str:
         f"{name} {version or '(version not reported)'}" for name, version in environment.packages
     ]
     text = f"{environment.python} has {joined(packages) or 'nothing that jobs need'}"
-    providers = [name.replace("ExecutionProvider", "") for name in environment.providers]
-    if providers:
+    if providers := environment.provider_names:
         text += f"; onnxruntime runs on {joined(providers)}"
     if environment.library and environment.version_of("mpi4py") is not None:
         text += f"; mpi4py loads {environment.library}"

@@ -54,8 +54,6 @@ def _length(span: Span) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """How long a profile will take."""
-
     spans: int
     """How often a span is measured, repetitions counted."""
     seconds: float
@@ -77,7 +75,6 @@ class LeftOut:
     """Long spans that were measured at fewer moments than they should be."""
 
     def to_json(self) -> dict[str, Any]:
-        """Return the record for ``--json``."""
         return {
             "key": self.key,
             "spans": len(self.spans),

@@ -92,8 +92,6 @@ class Inbox:
 
 
 class Counts(Protocol):
-    """The counters of a ring."""
-
     written: int
     end: int | None
     freed: int

@@ -253,7 +253,6 @@ def _from_log(kind: str, operators: int, log: str) -> Acceleration | None:
 
 
 def _value(group: Any, field: Any, text: str) -> Any:
-    """Return an option's text as the value that LiteRT expects: a number, a switch or a name."""
     kind, known = str(field.type), getattr(group, field.name.upper(), None)
     if known is not None:
         values = {member.name: member for member in known}

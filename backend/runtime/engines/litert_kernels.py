@@ -89,8 +89,6 @@ class _TensorType(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One kernel in one run."""
-
     name: str
     duration_us: int
     begin_us: int | None
@@ -197,7 +195,6 @@ class ProfiledModel:
         return (c_void_p * len(handles))(*handles)
 
     def _resize(self, place: int, shape: tuple[int, ...]) -> None:
-        """Give an input of open size its size."""
         layout, at = _Layout(), (self._model, c_size_t(0), c_size_t(place))
         self._call("LiteRtGetCompiledModelInputTensorLayout", *at, byref(layout))
         if tuple(layout.sizes[: layout.rank]) != shape:

@@ -57,8 +57,6 @@ _MADE_BY = {
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """An operator of the file."""
-
     kind: str
     name: str
     """Of its first output."""

@@ -92,7 +92,6 @@ class OpenRuns:
 
 
 def _copy(made: Any, slot: OpenSlot) -> tuple[int, ...]:
-    """Copy what onnxruntime has made into a slot; return its shape."""
     shape = tuple(made.shape())
     target = slot.shaped(shape)
     ctypes.memmove(target.ctypes.data, made.data_ptr(), target.nbytes)

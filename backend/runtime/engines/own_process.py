@@ -187,8 +187,6 @@ class OwnProcessEngine(Engine):
 
 
 class _Request(NamedTuple):
-    """What the other process is to load."""
-
     module: str
     settings: EngineSettings
     cores: set[int]

@@ -18,8 +18,6 @@ from . import Sink
 
 
 class KeeperSink(Sink):
-    """A record for each frame, as they come out."""
-
     @classmethod
     def open(cls, job: Job, options: RunOptions) -> Sink | None:
         """Return it if the keeper has the frames, or the launcher wants results as they come."""

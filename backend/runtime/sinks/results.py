@@ -41,7 +41,6 @@ class Results:
     _frames: tuple[Sequence[NDArray[Any]], ...]
 
     def __len__(self) -> int:
-        """Return the number of frames."""
         return len(self.records)
 
     @property
@@ -80,8 +79,6 @@ class Results:
 
 
 class _Frames(Sequence[NDArray[Any]]):
-    """The values of one output, by frame."""
-
     def __init__(
         self, form: RecordForm, output: int, raw: NDArray[np.uint8], begins: Sequence[int]
     ) -> None:
@@ -107,7 +104,6 @@ def max_bytes(outputs: Sequence[Tensor], frames: int) -> int:
 
 
 def no_results(job: Job) -> Results:
-    """Return the results of a job that keeps none."""
     records = np.empty(0, np.dtype(RecordForm(job.outputs).fields))
     return Results(job.sha256, job.outputs, records, tuple(() for _ in job.outputs))
 

@@ -24,8 +24,6 @@ from .results import MAGIC
 
 
 class ResultsWriter(Sink):
-    """Appends each frame's outputs to a file."""
-
     @classmethod
     def open(cls, job: Job, options: RunOptions) -> Sink | None:
         """Return the writer of ``--results``; ``None`` if the keeper takes the results."""

@@ -50,7 +50,6 @@ class CameraSource(CapturedSource):
         self._is_closed = False
 
     def start(self, arrivals: Arrivals) -> None:
-        """Open the camera and begin to capture."""
         assert isinstance(arrivals, Live)
         cv2 = load_opencv()
         with suppress(PermissionError):  # said below
@@ -87,7 +86,6 @@ class CameraSource(CapturedSource):
             self._capture.release()
 
     def _run(self) -> None:
-        """Capture until the camera is closed, or is gone."""
         while not self._is_closed:
             was_captured, pixels = self._capture.read()
             if not was_captured:

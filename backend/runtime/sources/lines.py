@@ -37,8 +37,6 @@ def read_line(file: io.BufferedReader[Any], longest: int, name: str) -> bytes:
 
 
 class LinesSource(FileSource):
-    """The lines of a file."""
-
     def __init__(self, options: RunOptions, inputs: Sequence[Tensor], longest: int) -> None:
         """Check all lines, which may have ``longest`` bytes.
 

@@ -45,8 +45,6 @@ def load_opencv() -> Any:
 
 
 class CapturedSource(Source):
-    """Frames that OpenCV captures."""
-
     def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
         pillow()
         self._takes = image_input(only_input(options, inputs), options.preprocessing)

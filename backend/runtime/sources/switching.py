@@ -51,8 +51,6 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change of the route."""
-
     time_s: float
     """Since the start."""
     frame: int

@@ -34,16 +34,20 @@ class RecordForm:
         self._open = {n: len(spec.shape) for n, spec in enumerate(outputs) if spec.is_open}
         self.head = struct.Struct(f"<Qd{sum(self._open.values())}I")
         """Frame number, time of completion, the sizes of all open tensors."""
-        self.has_sizes = bool(self._open)
         self.fields: list[Any] = [
             *(("frame", "<u8"), ("completed_s", "<f8")),
             *((f"shape_{n}", "<u4", (count,)) for n, count in self._open.items()),
         ]
         """The same as fields of a numpy type."""
 
-    def sizes_of(self, tensors: Sequence[NDArray[Any]]) -> list[int]:
-        """Sizes for a record's head, from the arrays of all its tensors."""
-        return [size for number in self._open for size in tensors[number].shape]
+    def head_of(self, number: int, completed_s: float, tensors: Sequence[NDArray[Any]]) -> bytes:
+        """Pack the head of a record, given the arrays of all its tensors."""
+        sizes = (size for place in self._open for size in tensors[place].shape)
+        return self.head.pack(number, completed_s, *sizes)
+
+    def head_alone(self, number: int) -> bytes:
+        """Pack the head of a record without values, such as that of a failed frame."""
+        return self.head.pack(number, 0.0, *self.sizes(bytes(self.head.size), 0))
 
     def sizes(self, raw: Any, begin: int) -> tuple[int, ...]:
         return self.head.unpack_from(raw, begin)[2:]

@@ -228,9 +228,3 @@ def receive_head(connection: socket.socket, form: RecordForm) -> tuple[int, tupl
     if not receive(connection, head):
         return None
     return form.head.unpack(head)[0], form.sizes(head, 0)
-
-
-def head_without_sizes(form: RecordForm, number: int) -> bytes:
-    """Pack the head of a record without values: :data:`END`, or that of a failed frame."""
-    nothing = form.sizes(bytes(form.head.size), 0)
-    return form.head.pack(number, 0.0, *nothing)

@@ -79,18 +79,18 @@ def probe(
         raise MisuseError(Mistake("HOST", "none is given", "name boards, or 'local'"))
     out = check_output(out, "--out", PLATFORM, force=force)
     with talk.status("asking boards") as status:
-        found = probe_boards(hosts, ssh_config=ssh_config, on_step=status.update)
+        probing = probe_boards(hosts, ssh_config=ssh_config, on_step=status.update)
     if STDOUT not in (out, json):
-        print_probed(found.probed, screen)
-    if found.errors:
-        mistakes = [mistake for error in found.errors for mistake in error.mistakes]
+        print_probed(probing.probed, screen)
+    if probing.errors:
+        mistakes = [mistake for error in probing.errors for mistake in error.mistakes]
         raise RankSliceError(*mistakes)
-    for pair in measured_pairs(found.probed.routes):
+    for pair in measured_pairs(probing.probed.routes):
         for complaint in pair.complaints:
             print_line(talk, f"{complaint}; is there a firewall?", "warning")
-    write_json(json, found.probed.to_json())
+    write_json(json, probing.probed.to_json())
     out = check_output(out, "--out", PLATFORM, force=force)  # measuring took its time
-    write_output(out, platform_text(found.probed), "--out")
+    write_output(out, platform_text(probing.probed), "--out")
     if STDOUT not in (out, json):
         print_line(screen, f"written to {out!s}")
 

@@ -11,7 +11,6 @@ from rich.markup import escape
 from rich.progress import Progress, TaskID
 
 from rankslice.exploration.times.refinement import Refinement
-from rankslice.exploration.times.span_times import Slice
 from rankslice.framework.profile import Profile, ProfiledKind, Span
 from rankslice.framework.wording import bytes_text, digits, share_text
 from rankslice.session.profiling.span_bench import Listener
@@ -151,6 +150,7 @@ def _summary(profile: Profile, kind: ProfiledKind) -> dict[str, Any]:
     last = len(profile.model.layers) - 1
     whole = next((s for s in kind.spans if (s.first, s.last) == (0, last)), None)
     energy_uj = whole.energy_uj if whole is not None else None
+    alone = [s.seconds for s in kind.spans if s.first == s.last and s.seconds is not None]
     return {
         "key": kind.key,
         "keys": list(kind.keys),
@@ -160,7 +160,8 @@ def _summary(profile: Profile, kind: ProfiledKind) -> dict[str, Any]:
         "samples": sum(len(span.samples_ns) for span in kind.spans),
         "refused": sum(span.refused for span in kind.spans),
         "model_s": whole.seconds if whole is not None else None,
-        "one_by_one_s": _one_by_one_s(profile, kind),
+        # Unless one of the layers has not run by itself.
+        "one_by_one_s": sum(alone) if len(alone) == last + 1 else None,
         "memory_bytes": whole.memory_bytes if whole is not None else None,
         "gpu_bytes": whole.gpu_bytes if whole is not None else None,
         "energy_j": energy_uj / 1e6 if energy_uj is not None else None,
@@ -169,17 +170,16 @@ def _summary(profile: Profile, kind: ProfiledKind) -> dict[str, Any]:
 
 
 def _refinement(profile: Profile, refinement: Refinement) -> dict[str, Any]:
-    def of_slice(one: Slice) -> dict[str, Any]:
-        names = profile.model.layers
-        key = profile.kinds[one.kind].key
-        return {"kind": key, "first": names[one.first], "last": names[one.last]}
-
+    names, kinds = profile.model.layers, profile.kinds
     return {
         "reached": refinement.reached,
         "within": refinement.within,
         "rounds": [
             {
-                "slices": [of_slice(one) for one in done.slices],
+                "slices": [
+                    {"kind": kinds[s.kind].key, "first": names[s.first], "last": names[s.last]}
+                    for s in done.slices
+                ],
                 "expected_s": list(done.expected_s),
                 "measured_s": list(done.measured_s),
                 "error": done.error,
@@ -189,20 +189,8 @@ def _refinement(profile: Profile, refinement: Refinement) -> dict[str, Any]:
     }
 
 
-def _one_by_one_s(profile: Profile, kind: ProfiledKind) -> float | None:
-    """Return what all layers take one by one; ``None`` if one of them has not run."""
-    alone = [span.seconds for span in kind.spans if span.first == span.last]
-    times = [seconds for seconds in alone if seconds is not None]
-    return sum(times) if len(times) == len(profile.model.layers) else None
-
-
 def _named(profile: Profile, span: Span) -> str:
-    names = profile.model.layers
-    return (
-        names[span.first]
-        if span.first == span.last
-        else f"{names[span.first]} to {names[span.last]}"
-    )
+    return " to ".join(dict.fromkeys(profile.model.layers[n] for n in (span.first, span.last)))
 
 
 def seconds_text(seconds: float) -> str:

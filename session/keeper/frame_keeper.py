@@ -387,11 +387,11 @@ class Keeper:
         try:
             while (number := self._next_frame(epoch, ends)) is not None:
                 arrays = self._frames[number].arrays
-                head = self._inputs.head.pack(number, 0.0, *self._inputs.sizes_of(arrays))
+                head = self._inputs.head_of(number, 0.0, arrays)
                 wire.send(connection, head, arrays)
             if self.is_alive(epoch):
                 ends.is_complete = True
-                wire.send(connection, wire.head_without_sizes(self._inputs, wire.END))
+                wire.send(connection, self._inputs.head_alone(wire.END))
                 return
         except OSError:  # whoever waits for the end of the connection tells that
             pass

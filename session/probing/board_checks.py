@@ -245,8 +245,12 @@ def accelerator_findings(answer: ReachedBoard, job: Job | None) -> list[Finding]
     if libraries:
         wanted = [(library, dict(spec.environment)) for _, spec, library in libraries]
         complaints = load_complaints(answer.talk, wanted)
+        remedy = "install the vendor's package, or give its path as `delegate` or `plugin`"
         for (unit, _, library), complaint in zip(libraries, complaints, strict=True):
-            findings.append(_library_finding(answer.board.name, unit, library, complaint))
+            found = f"{library} can" + (
+                f"not be loaded: {complaint}" if complaint else " be loaded"
+            )
+            findings.append(judged(answer.board.name, unit, found, remedy if complaint else ""))
     if any(unit[:3] in ("gpu", "npu") for unit, _ in units):
         findings += _rights_findings(answer.board.name, answer.report.devices)
     return findings
@@ -268,13 +272,6 @@ def _library_of(spec: Accelerator) -> str:
     options = dict(spec.options)
     plugin = options.get("plugin", "")
     return options.get("delegate", plugin if is_library(plugin) else "")
-
-
-def _library_finding(name: str, unit: str, library: str, complaint: str) -> Finding:
-    if not complaint:
-        return Finding(name, unit, OK, f"{library} can be loaded")
-    remedy = "install the vendor's package, or give its path as `delegate` or `plugin`"
-    return Finding(name, unit, FAIL, f"{library} cannot be loaded: {complaint}", remedy)
 
 
 def _provider_finding(answer: ReachedBoard, unit: str, options: Mapping[str, str]) -> Finding:

@@ -84,8 +84,8 @@ def check_platform(
         for board, report in zip(boards, reports, strict=True):
             findings += _reached(board, report)
         on_step("checking boards")
-        for found in outcomes(lambda answer: board_findings(answer, job, launcher), answers):
-            findings += _lost(found) if isinstance(found, RankSliceError) else found
+        for outcome in outcomes(lambda answer: board_findings(answer, job, launcher), answers):
+            findings += _lost(outcome) if isinstance(outcome, RankSliceError) else outcome
         findings += _clock_findings(answers)
         on_step("measuring between boards")
         findings += _network_findings(answers, talks[-1], platform)

@@ -13,9 +13,6 @@ from rankslice.backend.boards.probed import (
     BoardReport,
     Cluster,
     Environment,
-    Interface,
-    OpenMpi,
-    PowerSensor,
     Probed,
     ProbedBoard,
     Route,
@@ -75,15 +72,11 @@ def _reached(board: ProbedBoard) -> str:
     interfaces = board.report.interfaces
     own = next((interface for interface in interfaces if interface.address == board.address), None)
     here = "this machine, " if not board.report.address else ""
-    return f"{here}{board.address}{f', {_interface_text(own)}' if own else ''}"
-
-
-def _interface_text(interface: Interface) -> str:
-    if interface.mbps:
-        rate = f"{interface.mbps} Mbit/s (/sys/class/net/{interface.name}/speed)"
-    else:
-        rate = "rate of the link not known"
-    return f"{interface.name}, {interface.kind}, {rate}"
+    if own is None:
+        return f"{here}{board.address}"
+    rate = f"{own.mbps} Mbit/s (/sys/class/net/{own.name}/speed)"
+    rate = rate if own.mbps else "rate of the link not known"
+    return f"{here}{board.address}, {own.name}, {own.kind}, {rate}"
 
 
 def _python_lines(report: BoardReport) -> Iterator[str]:
@@ -95,7 +88,10 @@ def _python_lines(report: BoardReport) -> Iterator[str]:
         yield _entry("python", _scalar(short), source)
     for installed in report.environments:
         yield _comment(_environment_text(installed))
-    yield _comment(_open_mpi_text(report.open_mpi))
+    versions = [
+        f"Open MPI {installed.version} ({installed.mpirun})" for installed in report.open_mpi
+    ]
+    yield _comment("; ".join(versions) or "no Open MPI")
 
 
 def _environment_text(environment: Environment) -> str:
@@ -108,14 +104,6 @@ def _environment_text(environment: Environment) -> str:
     if environment.library and environment.version_of("mpi4py") is not None:
         text += f"; mpi4py loads {environment.library}"
     return text
-
-
-def _open_mpi_text(installations: Sequence[OpenMpi]) -> str:
-    if not installations:
-        return "no Open MPI"
-    return "; ".join(
-        f"Open MPI {installed.version} ({installed.mpirun})" for installed in installations
-    )
 
 
 def _core_list(cores: tuple[int, ...]) -> str:
@@ -133,8 +121,8 @@ def _usable(report: BoardReport) -> Iterator[Cluster]:
 
 def _cluster_lines(clusters: Sequence[Cluster], cores: Sequence[int]) -> Iterator[str]:
     """Yield an entry for several clusters with all cores, and otherwise comments."""
-    if len(clusters) < 2 or {*cores} != {core for each in clusters for core in each.cores}:
-        yield from (_comment(f"{format_cores(each.cores)}: {_about(each)}") for each in clusters)
+    if len(clusters) < 2 or {*cores} != {core for kind in clusters for core in kind.cores}:
+        yield from (_comment(f"{format_cores(kind.cores)}: {_about(kind)}") for kind in clusters)
         return
     yield _entry("clusters", "", "a rank is as fast as the slowest of its cores")
     for name, cluster in zip(_cluster_names(clusters), clusters, strict=True):
@@ -146,7 +134,7 @@ def _cluster_lines(clusters: Sequence[Cluster], cores: Sequence[int]) -> Iterato
 
 def _cluster_names(clusters: Sequence[Cluster]) -> list[str]:
     """Name clusters by their speed, as boards' makers do."""
-    speeds = [(each.most_mhz or 0, each.capacity or 0) for each in clusters]
+    speeds = [(cluster.most_mhz or 0, cluster.capacity or 0) for cluster in clusters]
     ranking = sorted(range(len(clusters)), key=speeds.__getitem__)
     usual = {2: ("little", "big"), 3: ("little", "big", "prime")}.get(len(clusters))
     names = usual or tuple(f"cluster{number}" for number in range(len(clusters)))
@@ -176,22 +164,20 @@ def _accelerator_lines(usable: Usable) -> Iterator[str]:
 
 
 def _sensor_lines(report: BoardReport) -> Iterator[str]:
-    zones = [f"{zone.kind or zone.path}{_celsius(zone.millicelsius)}" for zone in report.zones]
+    zones = [
+        zone.kind or zone.path
+        if zone.millicelsius is None
+        else f"{zone.kind or zone.path} {zone.millicelsius / 1000:.0f} C"
+        for zone in report.zones
+    ]
     yield f"thermal zones: {joined(zones)} (/sys/class/thermal)" if zones else "no thermal zones"
     for sensor in report.sensors:
-        yield f"power: {_sensor_text(sensor)}"
+        watts = sensor.microwatts
+        power = f", {watts / 1e6:.2f} W when asked" if watts is not None else ""
+        rights = "" if sensor.may_read else ", which this account may not read"
+        yield f"power: {sensor.name} ({sensor.path}{rights}){power}"
     if not report.sensors:
         yield "no power sensor: idle_w and busy_w are left out"
-
-
-def _celsius(thousandths: int | None) -> str:
-    return f" {thousandths / 1000:.0f} C" if thousandths is not None else ""
-
-
-def _sensor_text(sensor: PowerSensor) -> str:
-    power = f", {sensor.microwatts / 1e6:.2f} W when asked" if sensor.microwatts is not None else ""
-    rights = "" if sensor.may_read else ", which this account may not read"
-    return f"{sensor.name} ({sensor.path}{rights}){power}"
 
 
 # Links
@@ -242,12 +228,9 @@ def _link_lines(probed: Probed) -> Iterator[str]:
     bandwidth = statistics.median(pair.bandwidth_mbps for pair in measured)
     latency = statistics.median(pair.latency_ms for pair in measured)
     yield "links:"
-    if len(measured) > 1:
-        yield _comment(
-            f"payload of TCP, as channels get it; default: median of {len(measured)} pairs", 2
-        )
-    else:
-        yield _comment(f"payload of TCP, as channels get it; {_directions(measured[0])}", 2)
+    origin = f"default: median of {len(measured)} pairs"
+    origin = origin if len(measured) > 1 else _directions(measured[0])
+    yield _comment(f"payload of TCP, as channels get it; {origin}", 2)
     yield f"  default: {{{_link(bandwidth, latency)}}}"
     others = [pair for pair in measured if _differs(pair, bandwidth, latency)]
     if others:

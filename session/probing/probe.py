@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -100,18 +101,19 @@ def _named(reports: Sequence[tuple[Conversation, BoardReport]]) -> tuple[ProbedB
     boards = []
     for talk, report in reports:
         login = talk.shell.login
-        address = report.address or _own_address(talk, [each for _, each in reports])
-        name = _free(_name(login, report), taken)
+        own = login.host if is_address(login.host) else ""
+        others = [other for _, other in reports]
+        address = report.address or own or address_towards(talk, others)
+        name = label = _name(login, report)
+        for number in itertools.count(2):
+            if name not in taken:
+                break
+            name = f"{label}-{number}"
         taken.add(name)
         # To other boards, localhost is themselves.
         host = address if len(reports) > 1 and login.host == "localhost" else login.host
         boards.append(ProbedBoard(name, host, login.user, address, report))
     return tuple(boards)
-
-
-def _own_address(talk: Conversation, reports: Sequence[BoardReport]) -> str:
-    host = talk.shell.login.host
-    return host if is_address(host) else address_towards(talk, reports)
 
 
 def _name(login: Login, report: BoardReport) -> str:
@@ -122,15 +124,6 @@ def _name(login: Login, report: BoardReport) -> str:
         return check_name("board", label)
     except ValueError:
         return "board"
-
-
-def _free(name: str, taken: set[str]) -> str:
-    if name not in taken:
-        return name
-    number = 2
-    while f"{name}-{number}" in taken:
-        number += 1
-    return f"{name}-{number}"
 
 
 def _raise_doubles(boards: Sequence[ProbedBoard]) -> None:

@@ -6,10 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rankslice.backend.boards.accelerator import InputOfFrame
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
@@ -52,13 +50,13 @@ class SeenFrames:
             return ()
         shapes = {tensor.name: tensor.shapes for tensor in self.tensors}
 
-        def given(tensor: Tensor, frame: int) -> InputOfFrame:
+        def input_of(tensor: Tensor, frame: int) -> InputOfFrame:
             seen = shapes.get(tensor.name)
             shape = tensor.shape or () if seen is None else seen[frame]
             return InputOfFrame(shape, self.values[frame].get(tensor.name))
 
         return tuple(
-            tuple(given(tensor, frame) for tensor in segment.inputs) for frame in self._measured
+            tuple(input_of(tensor, frame) for tensor in segment.inputs) for frame in self._measured
         )
 
     @cached_property
@@ -128,9 +126,10 @@ def _source(graph: Graph, options: ProfileOptions) -> Source:
 
 
 def _numbers(source: Source) -> Sequence[int]:
-    if source.frames is None or source.frames <= _MAX_FRAMES:
-        return range(_MAX_FRAMES if source.frames is None else source.frames)
-    spread: list[int] = np.linspace(0, source.frames - 1, _MAX_FRAMES).round().astype(int).tolist()
+    count = _MAX_FRAMES if source.frames is None else source.frames
+    spread: list[int] = (
+        np.linspace(0, count - 1, min(count, _MAX_FRAMES)).round().astype(int).tolist()
+    )
     return spread
 
 
@@ -141,7 +140,7 @@ def _seen(
     source: Source,
     numbers: Sequence[int],
 ) -> SeenFrames:
-    """Return what some frames of a source show.
+    """Run the unsliced model on some frames of a source, and return what they show.
 
     Raises:
         JobError: they cannot be read or computed, or one is beyond a bound.
@@ -149,24 +148,6 @@ def _seen(
     is_open = [tensor for tensor in watched if tensor.is_open]
     small = [tensor.name for tensor in watched if _is_small(tensor)]
     shapes, values = [], []
-    for frame in _runs(model, segments, watched, source, numbers):
-        shapes.append([frame[tensor.name].shape for tensor in is_open])
-        values.append({name: frame[name].tobytes() for name in small})
-    if not shapes:
-        raise JobError("there are no frames")
-    pairs = zip(is_open, zip(*shapes, strict=True), strict=True)
-    tensors = (SeenTensor(tensor.name, tensor.dtype, seen) for tensor, seen in pairs)
-    return SeenFrames(tuple(tensors), tuple(values))
-
-
-def _runs(
-    model: Model,
-    segments: SpanSegments,
-    watched: Sequence[Tensor],
-    source: Source,
-    numbers: Sequence[int],
-) -> Iterator[dict[str, NDArray[Any]]]:
-    """Yield, frame by frame, what tensors of the unsliced model are; the memory is used again."""
     whole = segments.segment(0, len(segments.layers) - 1)
     brought = {tensor.name: tensor for tensor in model.graph.inputs}
     made = {
@@ -192,7 +173,13 @@ def _runs(
                 inputs = [values_in(slots[tensor.name]) for tensor in part.inputs]
                 engine.run(inputs, [slots[name] for name in made])
             except EndOfStreamError:
-                return
+                break
             except Exception as error:  # engines' exceptions have no common base class
                 raise JobError(f"{source.label(number)}: {error}") from None
-            yield {name: values_in(slot) for name, slot in slots.items()}
+            shapes.append([values_in(slots[tensor.name]).shape for tensor in is_open])
+            values.append({name: values_in(slots[name]).tobytes() for name in small})
+    if not shapes:
+        raise JobError("there are no frames")
+    pairs = zip(is_open, zip(*shapes, strict=True), strict=True)
+    tensors = (SeenTensor(tensor.name, tensor.dtype, seen) for tensor, seen in pairs)
+    return SeenFrames(tuple(tensors), tuple(values))

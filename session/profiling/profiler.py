@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -103,8 +104,16 @@ class Profiler:
             find_targets(self._keys, self._platform, self._format, alone=options.alone)
         )
         self._segments = SpanSegments(self._model.graph)
-        profiled = _described(self._model, self._segments)
-        self._refuse_without_frames(old, profiled)
+        profiled = ProfiledModel(
+            name=self._model.graph.name,
+            sha256=file_sha256(self._model.path),
+            inputs=self._model.graph.inputs,
+            layers=tuple(layer.name for layer in self._segments.layers),
+        )
+        if old is not None and old.model == profiled and old.seen and not options.input:
+            found = f"{out} was measured on frames"
+            expected = "give them again, or measure everything anew with --fresh"
+            raise RankSliceError(Mistake("--input", found, expected))
         frames = frames_of(self._model, self._segments, options)
         self._bench = Bench(self._model, self._segments, frames, self._listener)
         self.profile = Profile(profiled, (), frames.tensors if options.input else ())
@@ -113,12 +122,6 @@ class Profiler:
         """How long it was thought to take, once that is known."""
         self._earlier: list[Mapping[Span, int]] = []
         """At how many moments spans were measured that shall be measured again, by kind."""
-
-    def _refuse_without_frames(self, old: Profile | None, model: ProfiledModel) -> None:
-        if old is not None and old.model == model and old.seen and not self._options.input:
-            found = f"{self._out} was measured on frames"
-            expected = "give them again, or measure everything anew with --fresh"
-            raise RankSliceError(Mistake("--input", found, expected))
 
     def _usable(self, old: Profile | None) -> tuple[ProfiledKind, ...]:
         """Return the kinds of an old profile, if it is of this model and these sizes.
@@ -231,24 +234,29 @@ class Profiler:
         for number in kinds:
             own = limit.share(1 / (len(kinds) - number))
             for moment in range(MOMENTS):
-                self._measure_missing(number, moment, own)
-            self._refuse_idle(number)
+                spans = self._missing(number, moment)
+                if spans and not own.is_over:
+                    self._listener.begin(self._targets[number].rank.key, len(spans))
+                    self._measure(number, spans, _RUNS_AGAIN if moment else _RUNS, own)
+                    self.save()
+            kind = self.profile.kinds[number]
+            if not any(span.samples_ns for span in kind.spans):
+                problems = (span.problem for span in kind.spans if span.problem)
+                problem = next(problems, "nothing was measured")
+                raise RankSliceError(Mistake(kind.key, f"runs no layer of the model: {problem}"))
 
     def _can_run(self, span: Span) -> bool:
         return not self._segments.fault(*span)
 
     def _missing(self, number: int, moment: int) -> list[Span]:
         """Return the spans that were not measured at so many moments yet."""
-        known = moments_of(self.profile.kinds[number])
-        earlier = self._earlier[number]
-
-        def is_missing(span: Span) -> bool:
-            if span not in known:
-                return True
-            return 0 < known[span] <= earlier.get(span, 0) + moment
-
-        spans = (s for s in self._first if not moment or is_long(s, self.layers))
-        return [span for span in spans if is_missing(span)]
+        known, earlier = moments_of(self.profile.kinds[number]), self._earlier[number]
+        return [
+            span
+            for span in self._first
+            if not moment or is_long(span, self.layers)
+            if span not in known or 0 < known[span] <= earlier.get(span, 0) + moment
+        ]
 
     @cached_property
     def _first(self) -> tuple[Span, ...]:
@@ -280,27 +288,11 @@ class Profiler:
         )
         self._listener.expect(self.expected)
 
-    def _measure_missing(self, number: int, moment: int, limit: TimeLimit) -> None:
-        spans = self._missing(number, moment)
-        if spans and not limit.is_over:
-            self._listener.begin(self._targets[number].rank.key, len(spans))
-            self._measure(number, spans, _RUNS if not moment else _RUNS_AGAIN, limit)
-            self.save()
-
     def left_out(self) -> tuple[LeftOut, ...]:
         """Return the spans there was no time for, by kind; nothing: all were measured."""
         kinds = self.profile.kinds[: len(self._targets)]
         by_kind = (left_out_of(kind, self.profile.model, self._can_run) for kind in kinds)
-        return tuple(left_out for left_out in by_kind if left_out is not None)
-
-    def _refuse_idle(self, number: int) -> None:
-        kind = self.profile.kinds[number]
-        if any(span.samples_ns for span in kind.spans):
-            return
-        problem = next(
-            (span.problem for span in kind.spans if span.problem), "nothing was measured"
-        )
-        raise RankSliceError(Mistake(kind.key, f"runs no layer of the model: {problem}"))
+        return tuple(filter(None, by_kind))
 
     def operators(self) -> tuple[PlacedRow, ...]:
         """Measure the operators of the whole model on each kind of accelerator.
@@ -339,7 +331,7 @@ class Profiler:
             readings = self._measure(number, [part.span for part in possible])
             seconds |= dict.fromkeys(own, float("inf"))
             seconds |= {
-                part: median_s(reading)
+                part: statistics.median(reading.samples_ns) / 1e9
                 for part, reading in zip(possible, readings, strict=True)
                 if reading.samples_ns
             }
@@ -403,15 +395,6 @@ def _read_files(
     return loaded, boards, old
 
 
-def _described(model: Model, segments: SpanSegments) -> ProfiledModel:
-    return ProfiledModel(
-        name=model.graph.name,
-        sha256=file_sha256(model.path),
-        inputs=model.graph.inputs,
-        layers=tuple(layer.name for layer in segments.layers),
-    )
-
-
 def with_readings(kind: ProfiledKind, readings: Iterable[tuple[Span, Reading]]) -> ProfiledKind:
     spans = {(span.first, span.last): span for span in kind.spans}
     for span, reading in readings:
@@ -424,29 +407,17 @@ def moments_of(kind: ProfiledKind) -> dict[Span, int]:
     return {(span.first, span.last): len(span.moments) for span in kind.spans}
 
 
-def median_s(reading: Reading) -> float:
-    seconds = _joined(None, (0, 0), reading).seconds
-    assert seconds is not None
-    return seconds
-
-
 def _joined(old: ProfiledSpan | None, span: Span, reading: Reading) -> ProfiledSpan:
-    before = old.samples_ns if old is not None else ()
-    energy = reading.energy_uj
-    memory, gpu = reading.memory_bytes, reading.gpu_bytes
-    return ProfiledSpan(
-        first=span[0],
-        last=span[1],
-        samples_ns=(*before, *reading.samples_ns),
-        moments=(
-            *(old.moments if old else ()),
-            *([len(reading.samples_ns)] * bool(reading.samples_ns)),
-        ),
-        memory_bytes=memory if memory is not None else old.memory_bytes if old else None,
-        energy_uj=energy if energy is not None else old.energy_uj if old else None,
-        problem=None if before else reading.problem,
-        refused=reading.refused and not before,
-        gpu_bytes=gpu if gpu is not None else old.gpu_bytes if old else None,
+    old = old or ProfiledSpan(*span, (), (), None, None, None, refused=False)
+    amounts = ("memory_bytes", "energy_uj", "gpu_bytes")
+    news = {name: getattr(reading, name) for name in amounts}
+    return replace(
+        old,
+        samples_ns=(*old.samples_ns, *reading.samples_ns),
+        moments=(*old.moments, *([len(reading.samples_ns)] * bool(reading.samples_ns))),
+        problem=None if old.samples_ns else reading.problem,
+        refused=reading.refused and not old.samples_ns,
+        **{name: amount for name, amount in news.items() if amount is not None},
     )
 
 

@@ -26,7 +26,7 @@ from rankslice.exploration.times.span_times import Span
 from rankslice.framework.errors import CollectedMistakes
 from rankslice.framework.files.file_names import safe_file_name
 from rankslice.framework.graph import ByteRange
-from rankslice.framework.platform import Board, Platform
+from rankslice.framework.platform import Platform
 from rankslice.frontend.formats import Model, format_of, submodel_files
 from rankslice.frontend.partition.partition import SpanSegments
 from rankslice.session.build_folder import SSH_CONFIG
@@ -93,7 +93,15 @@ class Bench:
             if rank.key not in self._accelerators:
                 opened = Accelerator(*work[rank.board], rank, self._model_files)
                 self._accelerators[rank.key] = self._resources.enter_context(opened)
-        return self._greetings(targets)
+        mistakes = CollectedMistakes()
+        greetings = []
+        for target in targets:
+            self._listener.step(f"starting {target.rank.key}")
+            greet = partial(self._accelerators[target.rank.key].greet, idle_s=_IDLE_S)
+            if greeting := mistakes.catch(greet):
+                greetings.append(greeting)
+        mistakes.raise_all()
+        return greetings
 
     def _packages(
         self, ranks: Sequence[Rank], folder: Path, platform: Platform, options: ProfileOptions
@@ -104,7 +112,9 @@ class Bench:
         work: dict[str, tuple[BoardShell, Package]] = {}
         for name in dict.fromkeys(rank.board for rank in ranks):
             own = [rank for rank in ranks if rank.board == name]
-            shell = _shell(boards[name], folder, options.ssh_config)
+            login = Login(name, boards[name].host, boards[name].user)
+            file = folder / f"{SSH_CONFIG}-{safe_file_name(name)}"
+            shell = BoardShell(login, write_ssh_config(file, [login], options.ssh_config))
             where = folder / f"at-{len(work)}"
             wheels = None if shell.is_here else add_wheels
             write_profiler_package(where, name, own, self._model_files, wheels)
@@ -119,17 +129,6 @@ class Bench:
     @cached_property
     def _whole(self) -> SubModel:
         return self._sub_model((0, len(self._segments.layers) - 1))
-
-    def _greetings(self, targets: Sequence[Target]) -> list[Greeting]:
-        mistakes = CollectedMistakes()
-        greetings = []
-        for target in targets:
-            self._listener.step(f"starting {target.rank.key}")
-            greet = partial(self._accelerators[target.rank.key].greet, idle_s=_IDLE_S)
-            if greeting := mistakes.catch(greet):
-                greetings.append(greeting)
-        mistakes.raise_all()
-        return greetings
 
     def close(self) -> None:
         self._resources.close()
@@ -188,9 +187,3 @@ class Bench:
         files = {name: written.model, **beside}
         inputs = self._frames.inputs_of(segment)
         return SubModel(files, segment.inputs, segment.outputs, inputs, written.facts)
-
-
-def _shell(board: Board, folder: Path, config: Path | None) -> BoardShell:
-    login = Login(board.name, board.host, board.user)
-    file = folder / f"{SSH_CONFIG}-{safe_file_name(board.name)}"
-    return BoardShell(login, write_ssh_config(file, [login], config))

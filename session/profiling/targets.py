@@ -50,7 +50,7 @@ def find_targets(
         yield Target(
             rank,
             tuple(device.key for device in devices if device.kind == number),
-            () if alone else tuple(other for other in ranks if _computes_beside(rank, other)),
+            tuple(other for other in ranks if not alone and _computes_beside(rank, other)),
         )
 
 

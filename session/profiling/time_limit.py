@@ -97,7 +97,7 @@ class LeftOut:
     @property
     def lengths(self) -> tuple[int, int]:
         """Fewest and most layers of the spans that were never measured."""
-        lengths = [_length(span) for span in self.spans]
+        lengths = [*map(_length, self.spans)]
         return min(lengths), max(lengths)
 
 

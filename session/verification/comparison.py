@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rankslice.backend.runtime.sinks.results import Results
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.plan import Plan
 from rankslice.framework.wording import quoted
 from rankslice.measurement.verify import Comparison, Verification, explained
 from rankslice.session.build_folder import built_model, reference_model
@@ -36,16 +35,18 @@ def verified(
 ) -> Verification:
     """Compare the results of a run with the unsliced model; explain a difference."""
     comparison = _compared(prepared, reference, results, arrivals, on_verified)
-    exact = prepared.options.exact
-    verdict = comparison.verdict(exact=exact, rounds=_rounds(prepared.plan), tolerance=tolerance)
+    exact, plan = prepared.options.exact, prepared.plan
+    crossing = {channel.tensor for route in plan.routes for channel in route.channels}
+    rounds = any(plan.job.tensors[name].dtype == "float16" for name in crossing)
+    verdict = comparison.verdict(exact=exact, rounds=rounds, tolerance=tolerance)
     arrival_of = dict(zip(results.numbers, arrivals, strict=True))
     if verdict.inconclusive:
         on_search()
-        proven, found = agreement_at_cuts(prepared, results.numbers[0], arrival_of, tolerance)
+        proven, sentence = agreement_at_cuts(prepared, results.numbers[0], arrival_of, tolerance)
         if not proven:
-            return replace(verdict, first_difference=found)
-        found = f"{verdict.complaint}; {found}"
-        return replace(verdict, passed=True, complaint="", first_difference=found)
+            return replace(verdict, first_difference=sentence)
+        sentence = f"{verdict.complaint}; {sentence}"
+        return replace(verdict, passed=True, complaint="", first_difference=sentence)
     if random := "" if verdict.passed else _unseeded(prepared):
         reason = f"layer {quoted(random)} draws random numbers without a seed, so no two runs agree"
         return replace(verdict, complaint=f"{verdict.complaint}; {reason}")
@@ -56,8 +57,8 @@ def verified(
     if frame is None:
         return verdict
     on_search()
-    found = first_difference(prepared, results, frame, arrival_of, tolerance)
-    return replace(verdict, first_difference=found)
+    sentence = first_difference(prepared, results, frame, arrival_of, tolerance)
+    return replace(verdict, first_difference=sentence)
 
 
 def _unseeded(prepared: PreparedRun) -> str:
@@ -88,18 +89,8 @@ def _optimisation_effect(
     prepared: PreparedRun, reference: Path, arrivals: Sequence[int]
 ) -> Verification:
     plain = replace(prepared, options=replace(prepared.options, exact=True))
-    job = prepared.plan.job
-    comparison = Comparison([spec.name for spec in job.outputs])
-    pairs = zip(
-        unsliced_outputs(prepared, reference, arrivals),
-        unsliced_outputs(plain, reference, arrivals),
-        strict=True,
-    )
-    for expected, actual in pairs:
+    comparison = Comparison([spec.name for spec in prepared.plan.job.outputs])
+    versions = [unsliced_outputs(run, reference, arrivals) for run in (prepared, plain)]
+    for expected, actual in zip(*versions, strict=True):
         comparison.add(expected, actual)
     return comparison.verdict(exact=False)
-
-
-def _rounds(plan: Plan) -> bool:
-    crossing = {channel.tensor for route in plan.routes for channel in route.channels}
-    return any(plan.job.tensors[name].dtype == "float16" for name in crossing)

@@ -249,16 +249,17 @@ class _Search:
     def difference(self) -> str:
         recorded, job = self._recorded, self._recorded.job
         for spec in job.inputs:
-            if found := self._differs(spec.name):
+            if difference := self._differs(spec.name):
                 what = f"the input {quoted(spec.name)} (frame {self._frame})"
-                return f"first difference: {what} {found} from what the source gives here"
+                return f"first difference: {what} {difference} from what the source gives here"
         for segment in recorded.segments:
             arrived = (self._arrival(name, segment.rank) for name in segment.inputs)
-            if found := next(filter(None, arrived), ""):
-                return found
+            if difference := next(filter(None, arrived), ""):
+                return difference
             for name in segment.outputs:
-                if found := self._differs(name):
-                    return f"first difference: {self._place(name)} {found}; {self._inputs(segment)}"
+                if difference := self._differs(name):
+                    place, inputs = self._place(name), self._inputs(segment)
+                    return f"first difference: {place} {difference}; {inputs}"
         arrived = (self._arrival(spec.name, job.sink) for spec in job.outputs)
         return next(filter(None, arrived), "")
 
@@ -269,21 +270,22 @@ class _Search:
         outputs = {spec.name for spec in self._recorded.job.outputs}
         for segment in self._recorded.segments:
             sent = [name for name in segment.outputs if name not in outputs]
-            if sent and not any(_varies(self._expected[name]) for name in sent):
+            values = (self._expected[name] for name in sent)
+            if sent and not any(np.isfinite(v).all() and (v != v.flat[:1]).any() for v in values):
                 what = f"tensor {quoted(sent[0])} at a cut is constant, too"
                 return False, f"{what} (frame {self._frame})"
         return True, f"the tensors at the cuts agree, and vary (frame {self._frame})"
 
     def _differs(self, name: str) -> str:
         """Say how a tensor differs as it was made; empty: it agrees."""
-        expected, found = self._expected[name], self._recorded.made(name)
+        expected, made = self._expected[name], self._recorded.made(name)
         result = Difference()
-        result.add(self._frame, expected, found)
+        result.add(self._frame, expected, made)
         if result.agree(exact=self._exact, tolerance=self._tolerance):
             self._worst = max(self._worst, result.relative)
             return ""
         if result.other_shapes:
-            return f"has shape {list(found.shape)}, not {list(expected.shape)}"
+            return f"has shape {list(made.shape)}, not {list(expected.shape)}"
         if not np.isfinite(result.absolute):
             return "differs in NaN values"
         by = f"differs by {result.absolute:.3g}"
@@ -339,7 +341,3 @@ class _Search:
         if self._exact:
             return f"{found}: outputting them changes its results"
         return f"{found}: the engine fuses layers across the cuts"
-
-
-def _varies(values: NDArray[Any]) -> bool:
-    return bool(np.isfinite(values).all() and (values != values.flat[:1]).any())

@@ -81,8 +81,8 @@ class Replayed:
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values; a difference beyond all numbers is ``None``."""
         record = {**asdict(self), "bit_equal": self.bit_equal}
-        for tensor, each in zip(record["tensors"], self.tensors, strict=True):
-            tensor["difference"] = each.difference.to_json()
+        for entry, tensor in zip(record["tensors"], self.tensors, strict=True):
+            entry["difference"] = tensor.difference.to_json()
         return record
 
 
@@ -109,8 +109,11 @@ def replay(
     """
     with as_user_errors(), ExitStack() as stack:
         recorded = read_recording(folder)
-        spec = _rank_of(recorded, rank)
-        route = recorded.plan.routes[recorded.info.route]
+        ranks = recorded.job.routes[recorded.info.route].ranks
+        if rank not in range(len(ranks)):
+            expected = f"expected 0 to {len(ranks) - 1}" if ranks[1:] else "expected 0"
+            raise RankSliceError(Mistake("--rank", f"there is no rank {rank}", expected))
+        spec, route = ranks[rank], recorded.plan.routes[recorded.info.route]
         segments = [segment for segment in route.segments if segment.rank == rank]
         if not segments:
             found = "has no layers on the recorded route, so there is nothing to replay"
@@ -127,7 +130,7 @@ def replay(
         for segment in segments:
             opened = open_engine(name, replace(settings, facts=segment.facts))
             stack.callback(opened.close)
-            runs.append(_SegmentRun(recorded, segment, opened, place))
+            runs.append(_SegmentRun(recorded, segment, opened, place[segment.index]))
         for count, frame in enumerate(numbers, 1):
             for run in runs:
                 run.pass_frame(frame, tensors)
@@ -140,17 +143,9 @@ def replay(
             recorded_engine=spec.engine,
             frames=tuple(numbers),
             segments=tuple(run.times() for run in runs),
-            tensors=tuple(found for run in runs for found in run.found()),
+            tensors=tuple(tensor for run in runs for tensor in run.tensors()),
             notes=tuple(_notes(runs, spec if engine is None else None)),
         )
-
-
-def _rank_of(recorded: RecordingFolder, rank: int) -> Rank:
-    ranks = recorded.job.ranks
-    if rank not in range(len(ranks)):
-        expected = f"expected 0 to {len(ranks) - 1}" if ranks[1:] else "expected 0"
-        raise RankSliceError(Mistake("--rank", f"there is no rank {rank}", expected))
-    return recorded.job.routes[recorded.info.route].ranks[rank]
 
 
 def _settings(recorded: RecordingFolder, spec: Rank, engine: str | None) -> EngineSettings:
@@ -225,7 +220,7 @@ class _SegmentRun:
         recorded: RecordingFolder,
         segment: PlannedSegment,
         engine: Engine,
-        place: dict[int, Path],
+        file: Path,
     ) -> None:
         tensors = recorded.job.tensors
         self.segment = segment
@@ -233,7 +228,7 @@ class _SegmentRun:
         inputs, outputs = (
             [tensors[name] for name in names] for names in (segment.inputs, segment.outputs)
         )
-        engine.load(place[segment.index], inputs, outputs)
+        engine.load(file, inputs, outputs)
         self._inputs = [make_slot(spec) for spec in inputs]
         self._outputs = [make_slot(spec) for spec in outputs]
         self._differences = {spec.name: (spec.dtype, Difference()) for spec in outputs}
@@ -255,16 +250,15 @@ class _SegmentRun:
             _, difference = self._differences[name]
             difference.add(frame, tensors.values(frame, name), values_in(slot))
 
-    def found(self) -> Iterator[ReplayedTensor]:
+    def tensors(self) -> Iterator[ReplayedTensor]:
         for name, (dtype, difference) in self._differences.items():
             yield ReplayedTensor(self.segment.index, name, dtype, difference)
 
     def times(self) -> ReplayedSegment:
         """Return statistics of its times; the first frame counts only if there is no other."""
         times = 1e3 * np.array(self._seconds[1:] or self._seconds)
-        compute_ms = {"mean": float(times.mean())}
-        for name, share in _PERCENTILES.items():
-            compute_ms[name] = float(np.percentile(times, share))
+        percentiles = {name: np.percentile(times, share) for name, share in _PERCENTILES.items()}
+        compute_ms = {name: float(ms) for name, ms in {"mean": times.mean(), **percentiles}.items()}
         return ReplayedSegment(
             self.segment.index, len(self._seconds), compute_ms, 1e3 * self._seconds[0]
         )
@@ -272,7 +266,7 @@ class _SegmentRun:
 
 def _notes(runs: Sequence[_SegmentRun], own: Rank | None) -> Iterator[str]:
     for run in runs:
-        is_equal = all(tensor.difference.bit_equal for tensor in run.found())
+        is_equal = all(tensor.difference.bit_equal for tensor in run.tensors())
         if (kept := run.segment.facts.keeps) and not is_equal:
             yield f"segment {run.segment.index}: {kept}, so a frame may depend on others"
     if own is not None and own.environment:

@@ -157,7 +157,7 @@ def test_frames_are_received_into_the_memory_of_the_slots(monkeypatch: pytest.Mo
     source, slots = open_source(KEPT, specs), [make_slot(spec) for spec in specs]
     sent = [np.random.default_rng(0).random((100, 100), np.float32), np.arange(6).reshape(3, 2)]
     form = RecordForm(specs)
-    wire.send(theirs, form.head.pack(0, 0.0, *form.sizes_of(sent)), sent)
+    wire.send(theirs, form.head_of(0, 0.0, sent), sent)
     source.read(0, slots)
     source.close()
     theirs.close()

@@ -13,7 +13,12 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any, TypeAlias, TypeVar
 
-from rankslice.backend.runtime.direct.neighbours import Discovery, Listener, find_neighbours
+from rankslice.backend.runtime.direct.neighbours import (
+    Discovery,
+    address_of,
+    find_neighbours,
+    listen,
+)
 
 Share: TypeAlias = Callable[[Any], list[Any]]
 _T = TypeVar("_T")
@@ -50,8 +55,8 @@ def connect(
         process: what the rank says its number is.
         wants: whether it wants neighbours.
     """
-    with Listener() as listener:
-        told = share([process or os.getpid(), listener.address if wants else ""])
+    with listen() as listener:
+        told = share([process or os.getpid(), address_of(listener) if wants else ""])
         return find_neighbours(
             rank, [each[0] for each in told], listener, [a for _, a in told], share
         )

@@ -70,7 +70,11 @@ def make_memory(size: int, *, others_write: bool = False) -> Memory:
         mapping = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         with contextlib.suppress(OSError):  # a kernel without huge pages
             mapping.madvise(mmap.MADV_HUGEPAGE)
-        _seal(descriptor, others_write=others_write)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+        if not others_write:
+            with contextlib.suppress(OSError):  # before Linux 5.1; readers map it read-only anyway
+                fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEAL_FUTURE_WRITE)
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)
     except (OSError, MemoryError, OverflowError, ValueError) as error:
         if descriptor >= 0:
             os.close(descriptor)
@@ -113,11 +117,3 @@ def map_memory(descriptor: int, size: int, *, writable: bool = False) -> NDArray
             f" ({error.strerror}): {remedy}"
         ) from None
     return np.frombuffer(mapping, np.uint8)
-
-
-def _seal(descriptor: int, *, others_write: bool) -> None:
-    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
-    if not others_write:
-        with contextlib.suppress(OSError):  # before Linux 5.1; readers map it read-only anyway
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEAL_FUTURE_WRITE)
-    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)

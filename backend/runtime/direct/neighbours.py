@@ -16,7 +16,7 @@ import socket
 import struct
 import time
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple, TypeAlias
 
@@ -44,43 +44,30 @@ _SO_PEERPIDFD = 77
 _Pairs: TypeAlias = frozenset[tuple[int, int]]
 
 
-class Listener:
-    """Where other ranks of the board call: a socket without a file."""
+def listen() -> socket.socket:
+    """Return a socket without a file, at which other ranks of the board call.
 
-    def __init__(self) -> None:
-        """Listen; raises :class:`JobError` if the system refuses it."""
-        self.address = f"\0rankslice-{secrets.token_hex(16)}"
-        """For :func:`find_neighbours`; it cannot be guessed."""
-        try:
-            with contextlib.ExitStack() as opened:
-                self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-                opened.callback(self._socket.close)
-                self._socket.bind(self.address)
-                self._socket.listen(_MAX_CALLS)
-                opened.pop_all()
-        except OSError as error:
-            raise JobError(
-                f"cannot listen for the other ranks of this board ({error.strerror}): run with"
-                " --no-direct"
-            ) from None
-        self._socket.setblocking(False)
+    Raises:
+        JobError: the system refuses it.
+    """
+    try:
+        with contextlib.ExitStack() as opened:
+            listener = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            listener.bind(f"\0rankslice-{secrets.token_hex(16)}")
+            listener.listen(_MAX_CALLS)
+            listener.setblocking(False)
+            opened.pop_all()
+            return listener
+    except OSError as error:
+        raise JobError(
+            f"cannot listen for the other ranks of this board ({error.strerror}): run with"
+            " --no-direct"
+        ) from None
 
-    def __enter__(self) -> Listener:
-        return self
 
-    def __exit__(self, *ended: object) -> None:
-        self.close()
-
-    def accepted(self) -> Iterator[socket.socket]:
-        """Accept the connections that wait, first come, first served; never wait for more."""
-        with contextlib.suppress(OSError):
-            # A stranger who calls again and again comes after all that waited.
-            for _ in range(_MAX_CALLS + 1):
-                yield self._socket.accept()[0]
-
-    def close(self) -> None:
-        """Refuse further connections; streams that were accepted stay open."""
-        self._socket.close()
+def address_of(listener: socket.socket) -> str:
+    """Return the address for :func:`find_neighbours`; it cannot be guessed."""
+    return bytes(listener.getsockname()).decode()
 
 
 class Neighbour:
@@ -198,7 +185,7 @@ class Discovery(NamedTuple):
 def find_neighbours(
     rank: int,
     processes: Sequence[int],
-    listener: Listener | None,
+    listener: socket.socket | None,
     addresses: Sequence[str],
     allgather: Callable[[list[int]], list[list[int]]],
 ) -> Discovery:
@@ -283,20 +270,23 @@ def _call(address: str, rank: int) -> socket.socket | None:
     return None
 
 
-def _accept(listener: Listener | None, callers: Mapping[int, int]) -> dict[int, socket.socket]:
+def _accept(listener: socket.socket | None, callers: Mapping[int, int]) -> dict[int, socket.socket]:
     """Accept the connections of some ranks, by their process numbers; refuse all others."""
     accepted: dict[int, socket.socket] = {}
-    if not callers or listener is None:
-        return accepted
-    for stream in listener.accepted():
+    # A stranger who calls again and again comes after all that waited.
+    for _ in range(_MAX_CALLS + 1):
+        if listener is None or len(accepted) == len(callers):
+            break
+        try:
+            stream = listener.accept()[0]
+        except OSError:
+            break
         caller = _caller(stream)
         expected = (callers.get(caller), os.geteuid())
         if caller not in accepted and _credentials(stream) == expected:
             accepted[caller] = stream
         else:
             stream.close()
-        if len(accepted) == len(callers):
-            break
     return accepted
 
 

@@ -126,8 +126,8 @@ def open_engine(name: str, settings: EngineSettings) -> Engine:
     return engine
 
 
-def wrong_option(engine: str, option: str, found: str, expected: str) -> JobError:
-    return JobError(f"{engine}: option {option} is {found!r}, expected {expected}")
+def wrong_option(engine: str, option: str, value: str, expected: str) -> JobError:
+    return JobError(f"{engine}: option {option} is {value!r}, expected {expected}")
 
 
 _TRUTHS = {"1": True, "true": True, "0": False, "false": False}

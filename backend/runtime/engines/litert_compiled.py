@@ -169,6 +169,8 @@ class CompiledEngine(Engine):
     def _match(
         self, path: Path, side: str, key: str, planned: Sequence[Tensor]
     ) -> list[FileTensor]:
+        from ai_edge_litert.tensor_buffer import TensorBuffer
+
         details = getattr(self._model, f"get_{side}_tensor_details")(key)
         names = self._model.get_signature_list()[key][f"{side}s"]
         tensors = [
@@ -183,19 +185,14 @@ class CompiledEngine(Engine):
         ]
         matched = match_tensors(path.name, side, planned, tensors)
         for tensor in matched:
-            self._check_type(path, tensor)
+            try:
+                TensorBuffer._normalize_dtype(np.dtype(tensor.dtype))
+            except (ValueError, TypeError):
+                raise JobError(
+                    f"{path.name}: {tensor.name!r} is {tensor.dtype}, which compiled models of"
+                    f" {self._package.name} cannot exchange; cut the model elsewhere"
+                ) from None
         return matched
-
-    def _check_type(self, path: Path, tensor: FileTensor) -> None:
-        from ai_edge_litert.tensor_buffer import TensorBuffer
-
-        try:
-            TensorBuffer._normalize_dtype(np.dtype(tensor.dtype))
-        except (ValueError, TypeError):
-            raise JobError(
-                f"{path.name}: {tensor.name!r} is {tensor.dtype}, which compiled models of"
-                f" {self._package.name} cannot exchange; cut the model elsewhere"
-            ) from None
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[NDArray[Any]]) -> None:
         inputs_of_model, outputs_of_model = self._buffers

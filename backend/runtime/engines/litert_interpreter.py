@@ -93,7 +93,11 @@ class InterpreterEngine(Engine):
     def _tensors(self, side: str, sizes: str) -> list[FileTensor]:
         """Return the inputs or outputs; ``sizes``: as they are called, empty if not known yet."""
         details = getattr(self._interpreter, f"get_{side}_details")()
-        aliases = _aliases(self._interpreter, side)
+        aliases: dict[int, str] = {}
+        for key in list(self._interpreter.get_signature_list())[:1]:
+            runner = self._interpreter.get_signature_runner(key)
+            named = getattr(runner, f"get_{side}_details")().items()
+            aliases = {int(item["index"]): name for name, item in named}
         shapes = [tuple(map(int, item[sizes])) if sizes else () for item in details]
         return [
             FileTensor(
@@ -212,11 +216,3 @@ def _resize(interpreter: Any, inputs: Sequence[Tensor]) -> bool:
             interpreter.resize_tensor_input(details["index"], shape)
             resized = True
     return resized
-
-
-def _aliases(interpreter: Any, side: str) -> dict[int, str]:
-    for key in interpreter.get_signature_list():
-        runner = interpreter.get_signature_runner(key)
-        details = getattr(runner, f"get_{side}_details")()
-        return {int(item["index"]): name for name, item in details.items()}
-    return {}

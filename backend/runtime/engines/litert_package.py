@@ -34,7 +34,15 @@ class LiteRtPackage:
     module: Any
 
     def load_delegate(self, library: str, options: dict[str, str]) -> Any:
-        _check_delegate(library)
+        try:
+            functions = ctypes.CDLL(library)
+        except OSError as error:
+            raise JobError(
+                f"delegate {library} cannot be loaded: {error}; give its path, or set"
+                " LD_LIBRARY_PATH in the accelerator's environment"
+            ) from None
+        if not hasattr(functions, "tflite_plugin_create_delegate"):
+            raise JobError(f"{library} is not a delegate: it lacks tflite_plugin_create_delegate")
         try:
             return self.module.load_delegate(library, options or None)
         except ValueError as error:
@@ -64,18 +72,6 @@ class LiteRtPackage:
             )
 
 
-def _check_delegate(library: str) -> None:
-    try:
-        functions = ctypes.CDLL(library)
-    except OSError as error:
-        raise JobError(
-            f"delegate {library} cannot be loaded: {error}; give its path, or set LD_LIBRARY_PATH"
-            " in the accelerator's environment"
-        ) from None
-    if not hasattr(functions, "tflite_plugin_create_delegate"):
-        raise JobError(f"{library} is not a delegate: it lacks tflite_plugin_create_delegate")
-
-
 COMPILED_MODELS = "compiled_model.py"
 """The file that a package has if it compiles models for GPUs and NPUs."""
 
@@ -100,16 +96,13 @@ def find_package() -> LiteRtPackage:
                 # It could be loaded, and would fail at its first use.
                 raise ImportError(f"{name} needs numpy below 2, this is numpy {np.__version__}")
             try:
-                return LiteRtPackage(f"{name} {_version(name)}".strip(), _import(module))
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    loaded = importlib.import_module(module)
+                return LiteRtPackage(f"{name} {_version(name)}".strip(), loaded)
             except Exception as error:  # compiled for another numpy: several kinds of errors
                 raise ImportError(f"{name} {_version(name)}: {first_line(error)}") from None
     raise ImportError(f"none of {', '.join(_PACKAGES)} is installed")
-
-
-def _import(module: str) -> Any:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return importlib.import_module(module)
 
 
 def _version(name: str) -> str:

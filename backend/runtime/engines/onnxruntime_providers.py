@@ -138,14 +138,25 @@ def find_provider(onnxruntime: Any, settings: EngineSettings) -> Provider:
     plugin = options.pop("plugin", "")
     name = _full_name(onnxruntime, wanted, is_known=not plugin)
     _keep_float32(name, options)
-    if not plugin and (name not in onnxruntime.get_available_providers() or name in _registered):
-        plugin = plugin_of(short_name(name))
+    available, short = onnxruntime.get_available_providers(), short_name(name)
+    if not plugin and (name not in available or name in _registered):
+        usual = PLUGINS.get(short, "")
+        plugin = usual if usual and _files_of(usual) is not None else ""
     if plugin:
         kind = options.pop("device_type", settings.accelerator).upper()
         return Provider(name, options, find_device(onnxruntime, name, plugin, kind))
-    _check_available(onnxruntime, name)
-    for option in _options_for_threads(name, options):
-        options.setdefault(option, str(settings.threads))
+    if name not in available:
+        packages = {**PLUGINS, **_PACKAGES}
+        advice = f"; it comes with {packages[short]}" if short in packages else ""
+        raise JobError(
+            f"onnxruntime {onnxruntime.__version__} on this board has no provider {short}, only"
+            f" {', '.join(map(short_name, available))}{advice}"
+        )
+    on_cpu = options.get("device_type", "CPU").upper().startswith("CPU")
+    if short == "Xnnpack":
+        options.setdefault("intra_op_num_threads", str(settings.threads))
+    elif short == "OpenVINO" and on_cpu:
+        options.setdefault("num_of_threads", str(settings.threads))
     return Provider(name, options)
 
 
@@ -183,19 +194,6 @@ def short_name(name: str) -> str:
     return name.removesuffix(_SUFFIX)
 
 
-def _check_available(onnxruntime: Any, name: str) -> None:
-    available = onnxruntime.get_available_providers()
-    if name in available:
-        return
-    short = short_name(name)
-    packages = {**PLUGINS, **_PACKAGES}
-    advice = f"; it comes with {packages[short]}" if short in packages else ""
-    raise JobError(
-        f"onnxruntime {onnxruntime.__version__} on this board has no provider {short}, only"
-        f" {', '.join(map(short_name, available))}{advice}"
-    )
-
-
 def _keep_float32(name: str, options: dict[str, str]) -> None:
     """Switch TF32 off unless the platform file has it: by an option, or in the environment.
 
@@ -210,13 +208,6 @@ def _keep_float32(name: str, options: dict[str, str]) -> None:
 
 def _is_tensorrt(name: str) -> bool:
     return "tensorrt" in name.lower()
-
-
-def _options_for_threads(name: str, options: dict[str, str]) -> tuple[str, ...]:
-    if name.startswith("Xnnpack"):
-        return ("intra_op_num_threads",)
-    on_cpu = options.get("device_type", "CPU").upper().startswith("CPU")
-    return ("num_of_threads",) if name.startswith("OpenVINO") and on_cpu else ()
 
 
 def count_operators(session: Any, provider: Provider, path: Path) -> Acceleration:
@@ -257,12 +248,6 @@ def _partitions(mine: Sequence[int], left: Sequence[str]) -> int | None:
 
 
 # Providers that are no part of onnxruntime, but come as a library of their own.
-
-
-def plugin_of(provider: str) -> str:
-    """Return the installed distribution that usually has a provider; empty: there is none."""
-    package = PLUGINS.get(provider, "")
-    return package if package and _files_of(package) is not None else ""
 
 
 def is_library(plugin: str) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar, cast
 
-from ..direct.neighbours import Discovery, Listener, Neighbour, find_neighbours
+from ..direct.neighbours import Discovery, Neighbour, address_of, find_neighbours, listen
 from ..errors import ElsewhereError, JobError, NeighbourDiedError
 from ..job import Job
 from ..options import RunOptions
@@ -62,8 +62,8 @@ def connect_ranks(
         "byte order": sys.byteorder,
         "ranks": transport.size,
     }
-    listener = resources.enter_context(Listener()) if options.direct else None
-    address = listener.address if listener is not None else ""
+    listener = resources.enter_context(listen()) if options.direct else None
+    address = address_of(listener) if listener is not None else ""
     records = allgather(transport, {**mine, "process": os.getpid(), "address": address})
     for rank, record in enumerate(records):
         for name in mine:

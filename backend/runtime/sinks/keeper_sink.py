@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..errors import JobError, reason_of
 from ..frame_records import Failure, RecordForm
 from ..job import Job, Tensor
-from ..keeper import END, FAILED, ROLE_SINK, connect, head_without_sizes, is_kept, send
+from ..keeper import END, FAILED, ROLE_SINK, connect, is_kept, send
 from ..options import RunOptions
 from . import Sink
 
@@ -28,15 +28,14 @@ class KeeperSink(Sink):
         self._connection = connect(ROLE_SINK)
 
     def write(self, frame: int, outputs: Sequence[NDArray[Any]]) -> None:
-        sizes = self._form.sizes_of(outputs)
-        head = self._form.head.pack(frame, time.monotonic(), *sizes)
+        head = self._form.head_of(frame, time.monotonic(), outputs)
         self._send(head, [np.ascontiguousarray(values) for values in outputs])
 
     def fail(self, frame: int, failure: Failure) -> None:
-        self._send(head_without_sizes(self._form, frame | FAILED) + failure.to_bytes(), ())
+        self._send(self._form.head_alone(frame | FAILED) + failure.to_bytes(), ())
 
     def finish(self) -> None:
-        self._send(head_without_sizes(self._form, END), ())
+        self._send(self._form.head_alone(END), ())
 
     def _send(self, head: bytes, tensors: Sequence[NDArray[Any]]) -> None:
         begin = time.perf_counter()

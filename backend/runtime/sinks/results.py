@@ -166,8 +166,8 @@ def _open_records(path: Path, offset: int, outputs: Sequence[Tensor]) -> _Record
         try:
             end = begin + nbytes_of(form.sizes(raw, begin))
         except JobError as error:
-            found = f"frame {len(begins)} is invalid: {error}"
-            raise JobError(f"{path}: not a results file ({found})") from None
+            fault = f"frame {len(begins)} is invalid: {error}"
+            raise JobError(f"{path}: not a results file ({fault})") from None
         if end > len(raw):
             break
         heads += raw[begin : begin + form.head.size].data

@@ -39,8 +39,6 @@ class ResultsWriter(Sink):
             ],
         }
         self._form = RecordForm(outputs)
-        self._fixed_bytes = self._form.head.size + sum(spec.nbytes for spec in outputs)
-        """Of a record without open sizes."""
         try:
             self._file = path.open("ab", buffering=0)
         except OSError as error:
@@ -54,16 +52,11 @@ class ResultsWriter(Sink):
 
     def write(self, frame: int, outputs: Sequence[NDArray[Any]]) -> None:
         """Append one frame, in one call of the system."""
-        form, size = self._form, self._fixed_bytes
-        if form.has_sizes:
-            head = form.head.pack(frame, time.monotonic(), *form.sizes_of(outputs))
-            size = len(head) + sum(values.nbytes for values in outputs)
-        else:
-            head = form.head.pack(frame, time.monotonic())
+        head = self._form.head_of(frame, time.monotonic(), outputs)
         record: list[Any] = [head, *outputs]
         try:
             count = os.writev(self._file.fileno(), record)
-            if count < size:
+            if count < len(head) + sum(values.nbytes for values in outputs):
                 self._write(memoryview(b"".join(record))[count:])
         except OSError as error:
             raise self._failure(error) from None

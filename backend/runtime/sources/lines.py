@@ -47,7 +47,15 @@ class LinesSource(FileSource):
 
         self._inputs = inputs
         self._path = Path(options.inputs[0])
-        self._find_lines(longest)
+        self._begins = array("q", [0])
+        self._file = open_ordinary(self._path)
+        self._close = weakref.finalize(self, self._file.close)
+        while line := read_line(self._file, longest, self._name(len(self._begins) - 1)):
+            if len(self._begins) > _MAX_LINES:
+                raise JobError(f"{self._path}: has more than {_MAX_LINES} lines: give fewer frames")
+            self._begins.append(self._begins[-1] + len(line))
+        if len(self._begins) == 1:
+            raise JobError(f"{self._path}: is empty; expected a frame per line")
         self._count_frames(len(self._begins) - 1, options)
         for index in range(self._count):
             name, frame = self._name(index), self._frame(index)
@@ -60,17 +68,6 @@ class LinesSource(FileSource):
                 raise JobError(f"{name}: {error}") from None
             if problem := differing_size(zip(inputs, shapes, strict=True)):
                 raise JobError(f"{name}: {problem}")
-
-    def _find_lines(self, longest: int) -> None:
-        self._begins = array("q", [0])
-        self._file = open_ordinary(self._path)
-        self._close = weakref.finalize(self, self._file.close)
-        while line := read_line(self._file, longest, self._name(len(self._begins) - 1)):
-            if len(self._begins) > _MAX_LINES:
-                raise JobError(f"{self._path}: has more than {_MAX_LINES} lines: give fewer frames")
-            self._begins.append(self._begins[-1] + len(line))
-        if len(self._begins) == 1:
-            raise JobError(f"{self._path}: is empty; expected a frame per line")
 
     def _name(self, index: int) -> str:
         """Return how messages name a line, counted from 0."""

@@ -118,7 +118,9 @@ class Automatic:
             self._calm_since_s = seen.now_s
         elif seen.now_s - self._calm_since_s >= options.normal_after_s:
             self._trial_s = _FIRST_TRIAL_S
-            return USUAL, _calm(limit, options.normal_after_s)
+            few = f"fewer than {digits(limit)} frames/s arrived"
+            few = "few frames waited" if math.isinf(limit) else few
+            return USUAL, f"{few} for {options.normal_after_s:g} s"
         if few_wait and options.normal_fps is None and seen.now_s - self._began_s >= self._trial_s:
             return self._try(seen)
         return SURGE, ""
@@ -193,9 +195,3 @@ class Automatic:
             count, passed_s = seen.came_out - before, seen.now_s - since_s
             if count >= _MIN_RESULTS and passed_s > 0:
                 self.normal_fps = count / passed_s
-
-
-def _calm(limit_fps: float, for_s: float) -> str:
-    if math.isinf(limit_fps):
-        return f"few frames waited for {for_s:g} s"
-    return f"fewer than {digits(limit_fps)} frames/s arrived for {for_s:g} s"

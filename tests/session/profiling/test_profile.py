@@ -41,7 +41,7 @@ def computing_now() -> list[str]:
     return [line for line in lines if "runtime.profiling" in line]
 
 
-class Told(Listener):
+class Progress(Listener):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
@@ -72,11 +72,13 @@ def sleeping(folder: Path, layers: int, boards: int = 1) -> tuple[Path, Path]:
     return folder / "model.onnx", (folder / "platform.json").rename(folder / "platform.yaml")
 
 
-def profiled(folder: Path, told: Told | None = None, layers: int = 3, **options: object) -> Profile:
+def profiled(
+    folder: Path, progress: Progress | None = None, layers: int = 3, **options: object
+) -> Profile:
     """Return the profile of a chain of sleeping layers, also in ``profile.json``."""
     model, platform = sleeping(folder, layers)
     out = folder / "profile.json"
-    with Profiler(model, platform, out, ProfileOptions(**options), listener=told) as profiler:  # type: ignore[arg-type]
+    with Profiler(model, platform, out, ProfileOptions(**options), listener=progress) as profiler:  # type: ignore[arg-type]
         profiler.measure_first()
     return read_profile(out)
 
@@ -109,16 +111,16 @@ def test_cores_that_the_board_describes_alike_are_measured_once(tmp_path: Path) 
     specs = json.loads(platform.read_text())
     specs["boards"]["board1"]["cores"] = cores
     platform.write_text(json.dumps(specs))
-    told = Told()
+    progress = Progress()
     with Profiler(
-        model, platform, tmp_path / "profile.json", ProfileOptions(per_core=True), listener=told
+        model, platform, tmp_path / "profile.json", ProfileOptions(per_core=True), listener=progress
     ) as profiler:
         profile_model(profiler, refined=False)
         kinds = profiler.problem(profiler.times()).kinds
     (kind,) = read_profile(tmp_path / "profile.json").kinds
     keys = tuple(f"board1_cpu{core}" for core in cores)
     assert (keys, keys[:1], keys[1:]) == (kind.keys, (kind.key,), kind.neighbours)
-    assert (measurings(3), 1) == (told.spans, len(kinds))
+    assert (measurings(3), 1) == (progress.spans, len(kinds))
 
 
 @pytest.fixture(scope="module")
@@ -160,16 +162,16 @@ def test_the_layers_are_those_of_the_model(digits: Path) -> None:
 
 
 def test_what_is_known_is_not_measured_again(known: Profile, tmp_path: Path) -> None:
-    told = Told()
-    assert known == profiled(tmp_path, told)
-    assert (0, []) == (told.spans, told.notes)
+    progress = Progress()
+    assert known == profiled(tmp_path, progress)
+    assert (0, []) == (progress.spans, progress.notes)
 
 
 @pytest.mark.ci
 def test_fresh_measures_everything_anew(known: Profile, tmp_path: Path) -> None:
-    told = Told()
-    after = profiled(tmp_path, told, fresh=True)
-    assert measurings(3) == told.spans
+    progress = Progress()
+    after = profiled(tmp_path, progress, fresh=True)
+    assert measurings(3) == progress.spans
     assert known.kinds[0].spans[0].samples_ns != after.kinds[0].spans[0].samples_ns
 
 
@@ -177,9 +179,9 @@ def test_fresh_measures_everything_anew(known: Profile, tmp_path: Path) -> None:
 def test_again_measures_everything_once_more_and_keeps_what_is_known(
     known: Profile, tmp_path: Path
 ) -> None:
-    told = Told()
-    after = profiled(tmp_path, told, again=True)
-    assert measurings(3) == told.spans
+    progress = Progress()
+    after = profiled(tmp_path, progress, again=True)
+    assert measurings(3) == progress.spans
     for old, new in zip(known.kinds[0].spans, after.kinds[0].spans, strict=True):
         assert 2 * len(old.moments) == len(new.moments)
         assert old.samples_ns == new.samples_ns[: len(old.samples_ns)]
@@ -204,35 +206,37 @@ def test_again_has_no_time_for_all_and_misses_nothing_that_is_known(tmp_path: Pa
 @pytest.mark.ci
 @pytest.mark.usefixtures("known")
 def test_another_model_is_measured_anew_and_that_is_said(tmp_path: Path) -> None:
-    told = Told()
-    after = profiled(tmp_path, told, layers=2)
+    progress = Progress()
+    after = profiled(tmp_path, progress, layers=2)
     assert 2 == len(after.model.layers)
-    assert f"{tmp_path}/profile.json: the model has changed since it was measured" in told.notes[0]
+    assert (
+        f"{tmp_path}/profile.json: the model has changed since it was measured" in progress.notes[0]
+    )
 
 
 @pytest.mark.ci
 @pytest.mark.usefixtures("known")
 def test_another_version_of_the_engine_is_measured_anew_and_that_is_said(tmp_path: Path) -> None:
-    out, told = tmp_path / "profile.json", Told()
+    out, progress = tmp_path / "profile.json", Progress()
     out.write_text(
         out.read_text().replace('"engine_version": "null ', '"engine_version": "null 0.')
     )
-    after = profiled(tmp_path, told)
-    assert measurings(3) == told.spans
+    after = profiled(tmp_path, progress)
+    assert measurings(3) == progress.spans
     version = after.kinds[0].engine_version.removeprefix("null ")
-    assert f"it has null {version}, and had null 0.{version}; measuring again" in told.notes[0]
+    assert f"it has null {version}, and had null 0.{version}; measuring again" in progress.notes[0]
     assert str(RUNTIME_VERSION) == version
 
 
 @pytest.mark.ci
 @pytest.mark.usefixtures("known")
 def test_other_settings_of_the_clocks_are_measured_anew_and_that_is_said(tmp_path: Path) -> None:
-    out, told = tmp_path / "profile.json", Told()
+    out, progress = tmp_path / "profile.json", Progress()
     out.write_text(out.read_text().replace('"most_khz": null', '"most_khz": 123', 1))
     if '"most_khz": 123' not in out.read_text():
         pytest.skip("this machine tells its clocks, and the test changes what is not told")
-    profiled(tmp_path, told)
-    assert "the settings of its clocks changed; measuring again" in told.notes[0]
+    profiled(tmp_path, progress)
+    assert "the settings of its clocks changed; measuring again" in progress.notes[0]
 
 
 @pytest.mark.ci
@@ -246,11 +250,11 @@ def test_long_slices_are_measured_at_three_moments(tmp_path: Path) -> None:
 
 @pytest.mark.ci
 def test_how_long_it_will_take_is_told_before_most_is_measured(tmp_path: Path) -> None:
-    told = Told()
+    progress = Progress()
     begin = time.monotonic()
-    profiled(tmp_path, told, layers=12)
+    profiled(tmp_path, progress, layers=12)
     taken = time.monotonic() - begin
-    ((expected, measured_before),) = told.expected
+    ((expected, measured_before),) = progress.expected
     assert (measurings(12) - 2, 2) == (expected.spans, measured_before)
     assert 0.4 * taken < expected.seconds < 1.6 * taken
 
@@ -305,14 +309,14 @@ def test_the_command_line_says_how_long_it_will_take_and_what_was_left_out(tmp_p
 def test_an_interrupt_keeps_what_was_measured_and_the_next_run_goes_on_there(
     tmp_path: Path,
 ) -> None:
-    told = Told()
-    told.interrupt_after = 2
+    progress = Progress()
+    progress.interrupt_after = 2
     with pytest.raises(KeyboardInterrupt):
-        profiled(tmp_path, told)
+        profiled(tmp_path, progress)
     assert 2 == len(read_profile(tmp_path / "profile.json").kinds[0].spans)
-    told = Told()
-    profiled(tmp_path, told)
-    assert measurings(3) - 2 == told.spans
+    progress = Progress()
+    profiled(tmp_path, progress)
+    assert measurings(3) - 2 == progress.spans
 
 
 @pytest.mark.ci
@@ -351,12 +355,12 @@ def wait_for_a_measurement(process: subprocess.Popen[str]) -> None:
 
 def test_equal_boards_are_measured_once(tmp_path: Path) -> None:
     model, platform = sleeping(tmp_path, 2, boards=3)
-    told = Told()
-    with Profiler(model, platform, None, listener=told) as profiler:
+    progress = Progress()
+    with Profiler(model, platform, None, listener=progress) as profiler:
         profiler.measure_first()
     (kind,) = profiler.profile.kinds
     assert tuple(f"board{number}_cpu{CORE}" for number in (1, 2, 3)) == kind.keys
-    assert measurings(2) == told.spans
+    assert measurings(2) == progress.spans
 
 
 @pytest.mark.ci

@@ -23,10 +23,11 @@ from rankslice.backend.runtime.direct.memory import make_memory
 from rankslice.backend.runtime.direct.neighbours import (
     MAX_DESCRIPTORS,
     Discovery,
-    Listener,
     Neighbour,
+    address_of,
     close_all,
     find_neighbours,
+    listen,
     swap,
 )
 from rankslice.backend.runtime.errors import JobError
@@ -145,10 +146,10 @@ for end in ends:
 """
 
     def step(rank: int, share: Share) -> set[int]:
-        with Listener() as listener:
-            addresses = share(listener.address)
+        with listen() as listener:
+            addresses = share(address_of(listener))
             if rank == 0:
-                words = [sys.executable, "-c", program, listener.address.replace("\0", "@")]
+                words = [sys.executable, "-c", program, address_of(listener).replace("\0", "@")]
                 stranger = subprocess.Popen(
                     words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
                 )
@@ -165,9 +166,9 @@ for end in ends:
 
 
 def test_a_caller_that_has_vanished_holds_nobody_up() -> None:
-    with Listener() as listener:
+    with listen() as listener:
         caller = socket.socket(socket.AF_UNIX)
-        caller.connect(listener.address)
+        caller.connect(address_of(listener))
         caller.send(struct.pack("=I", 1))
         caller.close()
         answers = iter([[[], [0], [0]], [[1], [0], [0]], [[], [], []]])
@@ -175,7 +176,7 @@ def test_a_caller_that_has_vanished_holds_nobody_up() -> None:
             0,
             [os.getpid()] * 3,
             listener,
-            [listener.address, "gone", "gone"],
+            [address_of(listener), "gone", "gone"],
             lambda _: next(answers),
         )
     # Rank 1 called and hung up, rank 2 only said that it had called.

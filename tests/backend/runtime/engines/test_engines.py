@@ -135,35 +135,33 @@ def test_values_of_four_bits_are_read_where_they_are(tmp_path: Path) -> None:
     engine.close()
 
 
-def test_an_output_that_the_sub_model_lacks_is_told(tmp_path: Path) -> None:
-    missing = Tensor("nothing", "float32", (1, 4))
-    message = refusal(save(tmp_path), [A, B], [missing])
-    assert "part.0.onnx: has no output 'nothing'; it has 'total', 'product'" == message
+@pytest.mark.parametrize(
+    ("inputs", "output", "expected"),
+    [
+        ([A, B], Tensor("x", "float32", (1, 4)), "has no output 'x'; it has 'total', 'product'"),
+        ([A], TOTAL, "needs input 'b', which the job lacks"),
+        (
+            [Tensor("a", "float32", (4, 1)), B],
+            TOTAL,
+            "input 'a' is float32[1, 4], the job says float32[4, 1]",
+        ),
+        (
+            [A, B],
+            Tensor("total", "int8", (1, 4)),
+            "output 'total' is float32[1, 4], the job says int8[1, 4]",
+        ),
+    ],
+)
+def test_tensors_that_differ_from_the_plans_are_told(
+    tmp_path: Path, inputs: list[Tensor], output: Tensor, expected: str
+) -> None:
+    assert f"part.0.onnx: {expected}" == refusal(save(tmp_path), inputs, [output])
 
 
-def test_an_input_that_the_plan_lacks_is_told(tmp_path: Path) -> None:
-    message = refusal(save(tmp_path), [A], [TOTAL])
-    assert "part.0.onnx: needs input 'b', which the job lacks" == message
-
-
-def test_another_shape_or_type_than_the_plans_is_told(tmp_path: Path) -> None:
-    path = save(tmp_path)
-    assert "part.0.onnx: input 'a' is float32[1, 4], the job says float32[4, 1]" == refusal(
-        path, [Tensor("a", "float32", (4, 1)), B], [TOTAL]
-    )
-    assert "part.0.onnx: output 'total' is float32[1, 4], the job says int8[1, 4]" == refusal(
-        path, [A, B], [Tensor("total", "int8", (1, 4))]
-    )
-
-
-@pytest.mark.parametrize("content", [b"", b"no model", b"\x08\x08"])
-def test_a_file_that_is_no_model_is_told(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "part.0.onnx").write_bytes(content)
-    message = refusal(tmp_path / "part.0.onnx", [A, B], [TOTAL])
-    assert message.startswith("part.0.onnx: onnxruntime cannot load it: ")
-
-
-def test_a_missing_file_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [None, b"", b"no model", b"\x08\x08"])
+def test_a_file_that_is_no_model_is_told(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "part.0.onnx").write_bytes(content)
     message = refusal(tmp_path / "part.0.onnx", [A, B], [TOTAL])
     assert message.startswith("part.0.onnx: onnxruntime cannot load it: ")
 
@@ -175,49 +173,80 @@ def test_an_unknown_engine_is_told_with_those_that_are_known() -> None:
     assert "onnxruntime" in str(error.value)
 
 
-def refused(options: dict[str, str], accelerator: str = "cpu") -> str:
+VERSION = onnxruntime.__version__
+HAS = ", ".join(
+    name.removesuffix("ExecutionProvider") for name in onnxruntime.get_available_providers()
+)
+WITHOUT = "options of a provider need a provider in the platform file"
+
+
+@pytest.mark.parametrize(
+    ("options", "accelerator", "expected"),
+    [
+        *(
+            (
+                {"provider": name},
+                "gpu",
+                f"onnxruntime {VERSION} on this board has no provider CUDA, only {HAS}; it comes"
+                " with onnxruntime-gpu",
+            )
+            for name in ("CUDA", "cuda", "CUDAExecutionProvider")
+        ),
+        (
+            {"provider": "OpenVIN"},
+            "cpu",
+            f"onnxruntime {VERSION} knows no provider 'OpenVIN'; did you mean 'OpenVINO'?",
+        ),
+        (
+            {"provider": "WebGPU", "plugin": "no-such-plugin"},
+            "gpu",
+            "the plug-in no-such-plugin is not installed on this board: pip install no-such-plugin",
+        ),
+        (
+            {"provider": "Another", "plugin": "numpy"},
+            "npu",
+            "numpy has 0 libraries called *onnxruntime_providers_*.so",
+        ),
+        (
+            {"provider": "Another", "plugin": __file__},
+            "npu",
+            f"onnxruntime {VERSION} cannot load {__file__}: ",
+        ),
+        (
+            {},
+            "gpu",
+            "onnxruntime: the gpu needs a provider in the platform file, such as CUDA, TensorRT,"
+            " QNN or OpenVINO",
+        ),
+        (
+            {"device_id": "1"},
+            "cpu",
+            f"onnxruntime: the session has no option 'device_id'; {WITHOUT}",
+        ),
+        (
+            {"enable_mem_patern": "1"},
+            "cpu",
+            "onnxruntime: the session has no option 'enable_mem_patern'; did you mean"
+            f" 'enable_mem_pattern'?; {WITHOUT}",
+        ),
+        (
+            {"inter_op_num_threads": "0"},
+            "cpu",
+            "onnxruntime: option inter_op_num_threads is '0', expected a number from 1",
+        ),
+        (
+            {"enable_cpu_mem_arena": "no"},
+            "cpu",
+            "onnxruntime: option enable_cpu_mem_arena is 'no', expected true or false",
+        ),
+    ],
+)
+def test_options_that_are_wrong_here_are_told(
+    options: dict[str, str], accelerator: str, expected: str
+) -> None:
     with pytest.raises(JobError) as error:
         open_engine("onnxruntime", EngineSettings(options=options, accelerator=accelerator))
-    return str(error.value)
-
-
-def test_a_provider_that_this_board_lacks_is_told_with_those_that_it_has() -> None:
-    has = ", ".join(
-        name.removesuffix("ExecutionProvider") for name in onnxruntime.get_available_providers()
-    )
-    version = onnxruntime.__version__
-    for name in ("CUDA", "cuda", "CUDAExecutionProvider"):
-        assert (
-            f"onnxruntime {version} on this board has no provider CUDA, only {has};"
-            " it comes with onnxruntime-gpu"
-        ) == refused({"provider": name}, "gpu")
-
-
-def test_an_unknown_provider_is_told_with_the_nearest_one() -> None:
-    expected = (
-        f"onnxruntime {onnxruntime.__version__} knows no provider 'OpenVIN'; did you mean"
-        " 'OpenVINO'?"
-    )
-    assert expected == refused({"provider": "OpenVIN"})
-
-
-def test_a_provider_whose_plugin_is_not_installed_is_told_with_the_package() -> None:
-    assert (
-        "the plug-in no-such-plugin is not installed on this board: pip install no-such-plugin"
-        == refused({"provider": "WebGPU", "plugin": "no-such-plugin"}, "gpu")
-    )
-
-
-def test_a_package_without_a_providers_library_is_told() -> None:
-    message = refused({"provider": "Another", "plugin": "numpy"}, "npu")
-    assert message.startswith("numpy has 0 libraries called *onnxruntime_providers_*.so")
-
-
-def test_a_file_that_is_no_plugin_is_told_in_onnxruntimes_words(tmp_path: Path) -> None:
-    library = tmp_path / "libother.so"
-    library.write_text("no library")
-    message = refused({"provider": "Another", "plugin": str(library)}, "npu")
-    assert message.startswith(f"onnxruntime {onnxruntime.__version__} cannot load {library}: ")
+    assert str(error.value).startswith(expected)
 
 
 def test_an_onnxruntime_that_takes_no_plugins_is_told() -> None:
@@ -288,41 +317,6 @@ def test_what_is_accelerated_says_whether_float32_is_tf32() -> None:
         whole = total([None, counted])
         assert whole is not None
         assert tf32 == whole.tf32
-
-
-def test_a_gpu_without_a_provider_does_not_become_the_cpu() -> None:
-    expected = (
-        "onnxruntime: the gpu needs a provider in the platform file, such as CUDA, TensorRT, QNN"
-        " or OpenVINO"
-    )
-    assert expected == refused({}, "gpu")
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (
-            {"device_id": "1"},
-            "the session has no option 'device_id';"
-            " options of a provider need a provider in the platform file",
-        ),
-        (
-            {"enable_mem_patern": "1"},
-            "the session has no option 'enable_mem_patern'; did you mean 'enable_mem_pattern'?;"
-            " options of a provider need a provider in the platform file",
-        ),
-        (
-            {"inter_op_num_threads": "0"},
-            "option inter_op_num_threads is '0', expected a number from 1",
-        ),
-        (
-            {"enable_cpu_mem_arena": "no"},
-            "option enable_cpu_mem_arena is 'no', expected true or false",
-        ),
-    ],
-)
-def test_options_that_a_session_lacks_are_named(options: dict[str, str], expected: str) -> None:
-    assert f"onnxruntime: {expected}" == refused(options)
 
 
 def test_a_session_gets_its_options() -> None:

@@ -149,14 +149,6 @@ def test_a_gpu_that_is_open_already_is_told_no_more_than_once(gpu: Gpu) -> None:
     assert ALL == accelerated(second).uses
 
 
-def test_a_driver_that_cannot_be_told_so_any_more_polls(gpu: Gpu) -> None:
-    gpu.driver.fail("f", 708)
-    engine = gpu.load()
-    check_frames(engine)
-    reason = "cuDevicePrimaryCtxSetFlags: CUDA_ERROR_OF_TOY (708)"
-    assert {"blocking sync": reason} == accelerated(engine).without
-
-
 def test_a_graph_is_captured_anew_in_another_thread(gpu: Gpu) -> None:
     engine = gpu.load()
     check_frames(engine, 1)
@@ -317,26 +309,24 @@ def test_memory_of_another_rank_is_locked_for_reading_only(gpu: Gpu, tmp_path: P
     assert [8, 0] == gpu.driver.registered_flags()
 
 
-@pytest.mark.parametrize(("letter", "name"), [("i", "cuInit"), ("s", "cuStreamCreate")])
-def test_a_driver_that_fails_leaves_everything_to_onnxruntime(
-    gpu: Gpu, letter: str, name: str
+@pytest.mark.parametrize(
+    ("letter", "code", "function", "left_out"),
+    [
+        ("i", 999, "cuInit", ALL),
+        ("s", 999, "cuStreamCreate", ALL),
+        ("a", 999, "cuMemAlloc", ALL[:3]),
+        ("f", 708, "cuDevicePrimaryCtxSetFlags", ALL[3:]),
+    ],
+)
+def test_what_the_driver_refuses_is_left_to_onnxruntime(
+    gpu: Gpu, letter: str, code: int, function: str, left_out: tuple[str, ...]
 ) -> None:
-    gpu.driver.fail(letter, 999)
+    gpu.driver.fail(letter, code)
     engine = gpu.load()
     check_frames(engine)
-    reason = f"{name}: CUDA_ERROR_OF_TOY (999)"
-    assert (dict.fromkeys(ALL, reason), ()) == (
-        accelerated(engine).without,
-        accelerated(engine).uses,
-    )
-
-
-def test_a_gpu_without_room_for_the_buffers_leaves_copies_to_onnxruntime(gpu: Gpu) -> None:
-    gpu.driver.fail("a")
-    engine = gpu.load()
-    check_frames(engine)
-    reason = "cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY (2)"
-    assert dict.fromkeys(ALL[:3], reason) == accelerated(engine).without
+    reason = f"{function}: CUDA_ERROR_OF_TOY ({code})"
+    assert dict.fromkeys(left_out, reason) == accelerated(engine).without
+    assert [name for name in ALL if name not in left_out] == [*accelerated(engine).uses]
 
 
 def test_a_board_without_the_driver_says_so(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,16 +166,12 @@ def test_a_shape_beyond_the_bound_is_no_record_and_takes_no_memory(tmp_path: Pat
             read_results(path)
 
 
-def test_times_of_completion_ascend(tmp_path: Path) -> None:
-    write(tmp_path / "r", [SCALAR], 5)
-    times = read_results(tmp_path / "r").completed_s
-    assert sorted(times) == times.tolist()
-
-
 def test_every_frame_is_in_the_file_before_the_next_one_comes(tmp_path: Path) -> None:
     writer = ResultsWriter(tmp_path / "r", "f", [SCALAR])
     for frame in range(3):
-        assert frame == len(read_results(tmp_path / "r"))
+        times = read_results(tmp_path / "r").completed_s
+        assert frame == len(times)
+        assert sorted(times) == times.tolist()
         writer.write(frame, [np.float32(frame).reshape(())])
     writer.close()
 
@@ -229,27 +225,22 @@ def test_another_file_is_not_a_results_file(tmp_path: Path, content: bytes) -> N
         read_results(tmp_path / "r")
 
 
-def test_what_a_results_file_lacks_is_told(tmp_path: Path) -> None:
-    (tmp_path / "r").write_bytes(HEAD + b'{"outputs": []}\n')
-    with pytest.raises(JobError, match=r"r: not a results file \(there is no 'job_sha256'\)"):
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        (None, "r: No such file or directory"),
+        ({"outputs": []}, r"r: not a results file \(there is no 'job_sha256'\)"),
+        (
+            {"job_sha256": "f", "outputs": [["y", "object", [1]]]},
+            "tensor 'y': values of type 'object' have no fixed size",
+        ),
+    ],
+)
+def test_what_a_results_file_lacks_is_told(tmp_path: Path, head: Any, reason: str) -> None:
+    if head is not None:
+        (tmp_path / "r").write_bytes(HEAD + json.dumps(head).encode() + b"\n")
+    with pytest.raises(JobError, match=reason):
         read_results(tmp_path / "r")
-
-
-def test_results_of_a_type_without_size_are_refused(tmp_path: Path) -> None:
-    head = {"job_sha256": "f", "outputs": [["y", "object", [1]]]}
-    (tmp_path / "r").write_bytes(HEAD + json.dumps(head).encode() + b"\n")
-    with pytest.raises(JobError, match="tensor 'y': values of type 'object' have no fixed size"):
-        read_results(tmp_path / "r")
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(JobError, match="r: No such file or directory"):
-        read_results(tmp_path / "r")
-
-
-def test_a_file_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    with pytest.raises(JobError, match=r"results file .*nowhere/r: No such file or directory"):
-        ResultsWriter(tmp_path / "nowhere" / "r", "f", [SCALAR])
 
 
 def test_a_disk_that_gets_full_is_told_and_the_file_can_still_be_closed(tmp_path: Path) -> None:
@@ -265,6 +256,13 @@ def test_a_disk_that_gets_full_is_told_and_the_file_can_still_be_closed(tmp_path
     assert 0 == len(read_results(tmp_path / "r"))
 
 
-def test_a_full_disk_is_told() -> None:
-    with pytest.raises(JobError, match="results file /dev/full: No space left on device; make"):
-        ResultsWriter(Path("/dev/full"), "f", [SCALAR])
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/nowhere/r", "No such file or directory"),
+        ("/dev/full", "No space left on device; make"),
+    ],
+)
+def test_a_file_that_cannot_be_made_is_named(path: str, reason: str) -> None:
+    with pytest.raises(JobError, match=f"results file {path}: {reason}"):
+        ResultsWriter(Path(path), "f", [SCALAR])

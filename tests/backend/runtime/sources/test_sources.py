@@ -51,6 +51,14 @@ def npz(folder: Path, **arrays: Any) -> str:
     return str(folder / "frames.npz")
 
 
+def npy(path: Path, array: NDArray[Any]) -> str:
+    np.save(path, array)
+    return str(path)
+
+
+STACK = np.arange(24, dtype=np.float32).reshape(12, 1, 2)
+
+
 @pytest.mark.parametrize("shape", [(1, 2), (1, 2**20), (1, 2**22)])
 def test_random_frames_come_from_a_pool_that_was_drawn_before(
     monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...]
@@ -174,24 +182,26 @@ def test_random_frames_are_100_unless_told_otherwise() -> None:
     ]
 
 
-def test_an_npz_file_holds_one_frame_or_a_stack_of_them(tmp_path: Path) -> None:
-    one = npz(tmp_path, x=np.array([[1, 2]], np.float32))
-    assert 1 == open_source([one], [X]).frames
-    np.testing.assert_array_equal([[1, 2]], frame([one], [X], 0)[0])
-    stack = npz(tmp_path, x=np.arange(6, dtype=np.float32).reshape(3, 1, 2))
-    assert 3 == open_source([stack], [X]).frames
-    np.testing.assert_array_equal([[4, 5]], frame([stack], [X], 2)[0])
+SIX = np.arange(6, dtype=np.float32)
 
 
-def test_a_stack_may_leave_out_a_batch_size_of_one(tmp_path: Path) -> None:
-    stack = npz(tmp_path, x=np.arange(6, dtype=np.float32).reshape(3, 2))
-    np.testing.assert_array_equal([[4, 5]], frame([stack], [X], 2)[0])
-
-
-def test_a_stack_of_scalars_has_a_frame_per_value(tmp_path: Path) -> None:
-    stack = npz(tmp_path, x=np.array([7, 8, 9]))
-    assert 9 == frame([stack], [SCALAR], 2)[0]
-    assert 5 == frame([npz(tmp_path, x=np.array(5))], [SCALAR], 0)[0]
+@pytest.mark.parametrize("kind", ["npz", "npy"])
+@pytest.mark.parametrize(
+    ("array", "spec", "frames", "last"),
+    [
+        (SIX[1:3].reshape(1, 2), X, 1, [[1, 2]]),
+        (SIX.reshape(3, 1, 2), X, 3, [[4, 5]]),
+        (SIX.reshape(3, 2), X, 3, [[4, 5]]),  # a stack may leave out a batch size of one
+        (np.array([7, 8, 9]), SCALAR, 3, 9),
+        (np.array(5), SCALAR, 1, 5),
+    ],
+)
+def test_a_file_holds_one_frame_or_a_stack_of_them(
+    tmp_path: Path, kind: str, array: NDArray[Any], spec: Tensor, frames: int, last: Any
+) -> None:
+    file = npz(tmp_path, x=array) if kind == "npz" else npy(tmp_path / "f.npy", array)
+    assert frames == open_source([file], [spec]).frames
+    np.testing.assert_array_equal(last, frame([file], [spec], frames - 1)[0])
 
 
 def test_frames_beyond_the_last_begin_again_at_the_first(tmp_path: Path) -> None:
@@ -269,17 +279,18 @@ def cut_short(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
 
 
-def empty(path: Path) -> None:
-    path.touch()
-
-
-def folder(path: Path) -> None:
-    path.mkdir()
-
-
 @pytest.mark.parametrize(
     "make",
-    [corrupt_deflate, with_huge_head, with_objects, single_array, cut_short, empty, folder],
+    [
+        corrupt_deflate,
+        with_text,
+        with_huge_head,
+        with_objects,
+        single_array,
+        cut_short,
+        Path.touch,
+        Path.mkdir,
+    ],
     ids=lambda make: make.__name__,
 )
 def test_a_file_that_is_no_archive_of_plain_arrays_is_told(tmp_path: Path, make: Any) -> None:
@@ -287,11 +298,6 @@ def test_a_file_that_is_no_archive_of_plain_arrays_is_told(tmp_path: Path, make:
     expected = r"frames\.npz: is not (an \.npz file of plain arrays|a regular file)"
     with pytest.raises(JobError, match=expected):
         open_source([str(tmp_path / "frames.npz")], [X])
-
-
-def test_a_member_that_is_no_array_does_not_fit_the_model(tmp_path: Path) -> None:
-    with_text(tmp_path / "frames.npz")
-    assert "is not an .npz file of plain arrays" in message([str(tmp_path / "frames.npz")], [X])
 
 
 def test_a_folder_gives_its_images_in_the_order_of_their_names(tmp_path: Path) -> None:
@@ -318,41 +324,30 @@ def test_an_image_file_may_have_any_name(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.ones((1, 3, 4, 4), np.float32), values)
 
 
-def test_what_is_not_there_is_told(tmp_path: Path) -> None:
-    expected = f"{tmp_path}/x: no such file or folder; expected images (.bmp, .jpeg, "
-    assert message([f"{tmp_path}/x"], [X]).startswith(expected)
-
-
-def test_a_folder_without_images_is_told(tmp_path: Path) -> None:
-    expected = "--input: no image found; expected images (.bmp"
-    assert expected in message([str(tmp_path)], [PICTURE])
-
-
-def test_an_npz_file_stands_alone(tmp_path: Path) -> None:
-    path = npz(tmp_path, x=np.zeros(1))
-    expected = "--input: an .npz or an .npy file must be the only input"
-    assert expected == message([path, path], [X])
-
-
-def test_images_feed_one_input_only(tmp_path: Path) -> None:
-    Image.new("RGB", (4, 4)).save(tmp_path / "i.png")
-    path = str(tmp_path / "i.png")
-    expected = f"--input: {path} feeds models of one input; this one has 2: give an .npz file"
-    assert message([path], [PICTURE, PICTURE]).startswith(expected)
-
-
-def test_a_model_input_that_takes_no_image_is_told_before_the_first_frame(tmp_path: Path) -> None:
-    Image.new("RGB", (4, 4)).save(tmp_path / "i.png")
-    expected = "model input 'x' of shape [1, 2] accepts no images in layout nchw"
-    assert message([str(tmp_path / "i.png")], [X]).startswith(expected)
-
-
-def npy(path: Path, array: NDArray[Any]) -> str:
-    np.save(path, array)
-    return str(path)
-
-
-STACK = np.arange(24, dtype=np.float32).reshape(12, 1, 2)
+@pytest.mark.parametrize(
+    ("names", "specs", "expected"),
+    [
+        (["x"], [X], "x: no such file or folder; expected images (.bmp, .jpeg, "),
+        (["empty"], [PICTURE], "--input: no image found; expected images (.bmp"),
+        (["f.npz"] * 2, [X], "--input: an .npz or an .npy file must be the only input"),
+        (["i.png"], [PICTURE] * 2, "--input: i.png feeds models of one input; this one has 2: "),
+        (["f.npy"], [X] * 2, "--input: f.npy feeds models of one input; this one has 2: give an"),
+        (["i.png"], [X], "model input 'x' of shape [1, 2] accepts no images in layout nchw"),
+    ],
+)
+def test_what_is_no_input_of_a_model_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    names: list[str],
+    specs: list[Tensor],
+    expected: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir()
+    Image.new("RGB", (4, 4)).save("i.png")
+    np.save("f.npy", STACK)
+    np.savez("f.npz", x=STACK)
+    assert message(names, specs).startswith(expected)
 
 
 @pytest.mark.parametrize("most_bytes", [0, 1 << 20])
@@ -360,7 +355,7 @@ STACK = np.arange(24, dtype=np.float32).reshape(12, 1, 2)
     ("array", "frames"),
     [(STACK, 12), (STACK[:, 0], 12), (STACK[3], 1), (np.asfortranarray(STACK[:, 0]), 12)],
 )
-def test_an_npy_file_holds_one_frame_or_a_stack_of_them(
+def test_an_npy_file_is_read_whole_or_frame_by_frame(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     array: NDArray[Any],
@@ -376,18 +371,12 @@ def test_an_npy_file_holds_one_frame_or_a_stack_of_them(
     assert "f.npy[0]" == open_source([path], [X]).label(frames)
 
 
-def test_an_npy_file_of_scalars_has_a_frame_per_value(tmp_path: Path) -> None:
-    assert 9 == frame([npy(tmp_path / "s.npy", np.array([7, 8, 9]))], [SCALAR], 2)[0]
-
-
 def test_an_npy_file_that_does_not_fit_is_told(tmp_path: Path) -> None:
     path = npy(tmp_path / "f.npy", np.zeros((3, 1, 2)))
     assert f"{path}: its array is float64; the model takes float32" == message([path], [X])
     path = npy(tmp_path / "f.npy", np.zeros((3, 5), np.float32))
     expected = f"{path}: its array has shape [3, 5]; expected [1, 2] or a stack [N, 1, 2]"
     assert expected == message([path], [X])
-    assert "feeds models of one input; this one has 2" in message([path], [X, X])
-    assert "must be the only input" in message([path, path], [X])
     path = npy(tmp_path / "f.npy", np.zeros((0, 2), np.float32))
     assert "hold [0] frames" in message([path], [X])
 

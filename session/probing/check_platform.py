@@ -18,11 +18,10 @@ from rankslice.backend.boards.conversation import (
     report_of,
 )
 from rankslice.backend.boards.login import Login, is_this_machine
-from rankslice.backend.boards.probed import BoardReport
 from rankslice.backend.boards.ssh import BoardShell, outcomes
 from rankslice.backend.launch.mpirun import MpiRun, find_mpirun
-from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.platform import Board, Link, Platform
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.platform import Link, Platform
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.framework.wording import joined, listed
 from rankslice.session.build_folder import check_ssh_config, read_plan
@@ -76,16 +75,20 @@ def check_platform(
     with conversations(shells) as talks:
         on_step("asking boards")
         reports = outcomes(report_of, talks[:-1])
-        answers = [
-            ReachedBoard(board, talk, report)
-            for board, talk, report in zip(boards, talks, reports, strict=False)
-            if isinstance(report, BoardReport)
-        ]
-        for board, report in zip(boards, reports, strict=True):
-            findings += _reached(board, report)
+        answers = []
+        for board, talk, report in zip(boards, talks, reports, strict=False):
+            if isinstance(report, RankSliceError):
+                findings.append(failed(board.name, "ssh", report))
+                continue
+            answered = f"answers, {report.hostname} at {report.address or HERE}"
+            findings.append(Finding(board.name, "ssh", OK, answered))
+            answers.append(ReachedBoard(board, talk, report))
         on_step("checking boards")
-        for outcome in outcomes(lambda answer: board_findings(answer, job, launcher), answers):
-            findings += _lost(outcome) if isinstance(outcome, RankSliceError) else outcome
+        checks = outcomes(lambda answer: board_findings(answer, job, launcher), answers)
+        for answer, check in zip(answers, checks, strict=True):
+            if isinstance(check, RankSliceError):
+                check = [failed(answer.board.name, "ssh", check)]
+            findings += check
         findings += _clock_findings(answers)
         on_step("measuring between boards")
         findings += _network_findings(answers, talks[-1], platform)
@@ -127,19 +130,6 @@ def _launcher(mpirun: Path | None) -> tuple[MpiRun | None, list[Finding]]:
         return None, [failed(HERE, "Open MPI", str(error))]
     version = ".".join(map(str, launcher.version))
     return launcher, [Finding(HERE, "Open MPI", OK, f"{version}, {launcher.path}")]
-
-
-def _reached(board: Board, report: BoardReport | RankSliceError) -> list[Finding]:
-    if isinstance(report, RankSliceError):
-        return [failed(board.name, "ssh", report)]
-    address = report.address or HERE
-    return [Finding(board.name, "ssh", OK, f"answers, {report.hostname} at {address}")]
-
-
-def _lost(error: RankSliceError) -> list[Finding]:
-    mistake = error.mistakes[0]
-    place = mistake.where if isinstance(mistake, Mistake) else HERE
-    return [failed(place, "ssh", error)]
 
 
 def _clock_findings(answers: Sequence[ReachedBoard]) -> Iterator[Finding]:

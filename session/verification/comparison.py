@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rankslice.backend.runtime.sinks.results import Results
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.plan import Plan
 from rankslice.framework.wording import quoted
 from rankslice.measurement.verify import Comparison, Verification, explained
 from rankslice.session.build_folder import built_model, reference_model
@@ -35,10 +36,8 @@ def verified(
 ) -> Verification:
     """Compare the results of a run with the unsliced model; explain a difference."""
     comparison = _compared(prepared, reference, results, arrivals, on_verified)
-    exact, plan = prepared.options.exact, prepared.plan
-    crossing = {channel.tensor for route in plan.routes for channel in route.channels}
-    rounds = any(plan.job.tensors[name].dtype == "float16" for name in crossing)
-    verdict = comparison.verdict(exact=exact, rounds=rounds, tolerance=tolerance)
+    exact = prepared.options.exact
+    verdict = comparison.verdict(exact=exact, rounds=_rounds(prepared.plan), tolerance=tolerance)
     arrival_of = dict(zip(results.numbers, arrivals, strict=True))
     if verdict.inconclusive:
         on_search()
@@ -59,6 +58,11 @@ def verified(
     on_search()
     sentence = first_difference(prepared, results, frame, arrival_of, tolerance)
     return replace(verdict, first_difference=sentence)
+
+
+def _rounds(plan: Plan) -> bool:
+    crossing = {channel.tensor for route in plan.routes for channel in route.channels}
+    return any(plan.job.tensors[name].dtype == "float16" for name in crossing)
 
 
 def _unseeded(prepared: PreparedRun) -> str:

@@ -16,7 +16,7 @@ from ..job import Tensor
 from ..job.records import VARIABLES
 from ..sizes import Slot
 from . import Engine, EngineSettings
-from .litert_open import Numbers, OpenRuns, copy_output, fill_input
+from .litert_open import OpenRuns, copy_output, fill_input
 from .litert_package import LiteRtPackage, first_line
 from .signature import FileTensor, match_tensors, refuse_open_sizes
 
@@ -66,9 +66,8 @@ class InterpreterEngine(Engine):
         self._outputs = tuple(tensor.number for tensor in made)
         row_lists = self._row_lists()
         if is_open or ((resized or row_lists) and not self._delegate):
-            numbers = Numbers(self._inputs, self._outputs, row_lists)
-            repeats = self._settings.facts.keeps != VARIABLES
-            self._open = OpenRuns(self._interpreter, self._plain, numbers, repeats=repeats)
+            sides, repeats = (self._inputs, self._outputs), self._settings.facts.keeps != VARIABLES
+            self._open = OpenRuns(self._interpreter, self._plain, sides, row_lists, repeats=repeats)
 
     def _plain(self, without_xnnpack: bool) -> Any:
         return self._package.interpreter(

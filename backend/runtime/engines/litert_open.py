@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,17 +17,6 @@ _ERRORS = (ValueError, RuntimeError)
 _Shapes = tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """The interpreter's numbers of tensors."""
-
-    inputs: tuple[int, ...]
-    """In the job's order."""
-    outputs: tuple[int, ...]
-    row_lists: tuple[int, ...]
-    """The results of WHERE: lists with a row for each element that was found."""
-
-
 class OpenRuns:
     """Runs frames on one interpreter, which gets new sizes when a frame has others than the last.
 
@@ -38,19 +26,29 @@ class OpenRuns:
     """
 
     def __init__(
-        self, interpreter: Any, make: Callable[[bool], Any], numbers: Numbers, *, repeats: bool
+        self,
+        interpreter: Any,
+        make: Callable[[bool], Any],
+        sides: tuple[Sequence[int], Sequence[int]],
+        row_lists: Sequence[int],
+        *,
+        repeats: bool,
     ) -> None:
         """Take an interpreter, and what makes others (``True``: without XNNPACK).
 
-        ``repeats``: a frame may be run twice, and by interpreters in turn.
+        Args:
+            sides: its numbers of inputs and outputs, in the job's order.
+            row_lists: those of the results of WHERE, with a row for each element that was found.
+            repeats: a frame may be run twice, and by interpreters in turn.
         """
-        self._make, self._numbers, self._repeats = make, numbers, repeats
-        self._usual: _SizedInterpreter | None = _SizedInterpreter(interpreter, numbers.inputs)
+        self._make, self._row_lists, self._repeats = make, row_lists, repeats
+        self._inputs, self._outputs = sides
+        self._usual: _SizedInterpreter | None = _SizedInterpreter(interpreter, self._inputs)
         self._plain: _SizedInterpreter | None = None
 
     def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Slot]) -> None:
         used = self._computed(inputs)
-        for number, slot in zip(self._numbers.outputs, outputs, strict=True):
+        for number, slot in zip(self._outputs, outputs, strict=True):
             copy_output(used.values(number), slot)
 
     def _computed(self, inputs: Sequence[NDArray[Any]]) -> _SizedInterpreter:
@@ -58,9 +56,7 @@ class OpenRuns:
             try:
                 self._usual = self._usual or self._sized(plain=False)
                 self._usual.run(inputs)
-                if not self._repeats or all(
-                    self._usual.values(n).size for n in self._numbers.row_lists
-                ):
+                if not self._repeats or all(self._usual.values(n).size for n in self._row_lists):
                     return self._usual
             except _ERRORS as error:
                 # Some of its tensors may have the sizes of another frame.
@@ -77,7 +73,7 @@ class OpenRuns:
         return self._plain
 
     def _sized(self, *, plain: bool) -> _SizedInterpreter:
-        return _SizedInterpreter(self._make(plain), self._numbers.inputs)
+        return _SizedInterpreter(self._make(plain), self._inputs)
 
 
 class _SizedInterpreter:

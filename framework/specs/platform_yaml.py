@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, Any
 
@@ -38,7 +39,7 @@ from rankslice.framework.wording import bare, described, joined, quoted
 def parse_platform_yaml(text: str, name: str) -> Platform:
     """Return the platform that a YAML text describes."""
     data = read_yaml(text, name)
-    mistakes = _pair_mistakes(data, name)
+    mistakes = [*_pair_mistakes(data, name)]
     try:
         spec = _PlatformSpec.model_validate(data)
     except ValidationError as error:
@@ -234,11 +235,6 @@ _Accelerators = Annotated[
 _Watts = Annotated[float | None, Field(ge=0, allow_inf_nan=False, description="watts, such as 2.5")]
 
 
-def _cluster_cores(value: object) -> tuple[int, ...]:
-    """Like :func:`_cores`, but a number is that core."""
-    return _cores([value]) if isinstance(value, str) else _cores(value)
-
-
 _CLUSTER_CORES_SCHEMA = {"anyOf": [{"type": "integer", "minimum": 0}, *_CORES_SCHEMA["anyOf"][1:]]}
 
 
@@ -246,7 +242,7 @@ class _ClusterSpec(_Spec):
     cores: Annotated[
         Annotated[
             tuple[int, ...],
-            BeforeValidator(_cluster_cores),
+            BeforeValidator(_cores),
             WithJsonSchema(_CLUSTER_CORES_SCHEMA),
         ],
         Field(description="cores such as 0-3, 7 or [4, 5, 6]"),
@@ -259,7 +255,10 @@ class _ClusterSpec(_Spec):
 
 
 def _one_cluster(value: object) -> object:
-    return value if isinstance(value, dict) else {"cores": value}
+    """Return a cluster as an object; a number stands for that core, not for so many."""
+    cluster = value if isinstance(value, dict) else {"cores": value}
+    cores = cluster.get("cores")
+    return {**cluster, "cores": [cores]} if isinstance(cores, str) else cluster
 
 
 _CLUSTERS_SCHEMA = {
@@ -450,39 +449,28 @@ def _known(spec: type[_Spec]) -> str:
 # What concerns several places of the file at once.
 
 
-def _pair_mistakes(data: object, name: str) -> list[Mistake]:
+def _pair_mistakes(data: object, name: str) -> Iterator[Mistake]:
     match data:
         case {"boards": dict(boards), "links": {"pairs": list(pairs)}}:
             pass
         case _:
-            return []
-    mistakes: list[Mistake] = []
+            return
     seen: set[frozenset[str]] = set()
     for index, pair in enumerate(pairs):
         match pair:
             case {"between": [str(first), str(second)]}:
                 where = f"{name}: links.pairs[{index}].between"
-                mistakes += _unknown_boards((first, second), boards, where)
-                mistakes += _odd_pair(first, second, seen, where)
+                for board in dict.fromkeys((first, second)):
+                    if board not in boards:
+                        hint = nearest(board, boards) or "name it in boards"
+                        yield Mistake(where, f"no board {quoted(board)}", hint)
+                if first == second:
+                    yield Mistake(where, f"{quoted(first)} appears twice", "expected two boards")
+                elif {first, second} in seen:
+                    both = f"{quoted(first)} and {quoted(second)} have a link already"
+                    expected = "expected every pair once; it holds in both directions"
+                    yield Mistake(where, both, expected)
                 seen.add(frozenset((first, second)))
-    return mistakes
-
-
-def _unknown_boards(names: tuple[str, str], boards: dict[str, object], where: str) -> list[Mistake]:
-    return [
-        Mistake(where, f"no board {quoted(name)}", nearest(name, boards) or "name it in boards")
-        for name in dict.fromkeys(names)
-        if name not in boards
-    ]
-
-
-def _odd_pair(first: str, second: str, seen: set[frozenset[str]], where: str) -> list[Mistake]:
-    if first == second:
-        return [Mistake(where, f"{quoted(first)} appears twice", "expected two boards")]
-    if frozenset((first, second)) in seen:
-        found = f"{quoted(first)} and {quoted(second)} have a link already"
-        return [Mistake(where, found, "expected every pair once; it holds in both directions")]
-    return []
 
 
 # From specs to records.

@@ -120,7 +120,7 @@ def _ask_for_cuts(model: Path, sizes: OpenSizes) -> str:
     from rankslice.views.inspection import cut_parts
 
     with talk.status("reading"):
-        inspection = inspect_model(model, sizes.given)
+        inspection = inspect_model(model, options=BuildOptions(sizes=sizes.given))
     show(talk, *cut_parts(inspection), max_cell=None)
     talk.print("Where does each further slice begin? Enter layer numbers, such as those under cut")
     talk.print("cuts: ", end="")

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rankslice.commands.command import command, function
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import STDOUT, SVG, write_json, write_output
-from rankslice.framework.option_records import Writes, about, option
+from rankslice.framework.option_records import Writes, about, offered, option
 from rankslice.framework.specs.read_platform import PlatformSource
+from rankslice.session.building.build_options import BuildOptions
 from rankslice.session.shared_options import Json, MappingSource, OpenSizes, mapping_from
 from rankslice.views.terminal import print_line, screen, show, talk
 
@@ -43,21 +44,17 @@ def inspect(
         PlatformSource | None, about("Platform file for --mapping (default: 'local').", str)
     ] = None,
     *,
-    surge: Annotated[
-        Path | None,
-        about(
-            "Second mapping file: the route of frames while they arrive faster than the ranks of"
-            " --mapping can handle.",
-            Path,
+    options: Annotated[
+        BuildOptions,
+        offered(
+            "surge",
+            "profile",
+            profile={
+                "help": "With --mapping: profile that determines the missing weights of ranks that"
+                " take turns."
+            },
         ),
-    ] = None,
-    profile: Annotated[
-        Path | None,
-        about(
-            "With --mapping: profile that determines the missing weights of ranks that take turns.",
-            Path,
-        ),
-    ] = None,
+    ],
     sizes: OpenSizes,
 ) -> Inspection:
     """Return the layers of a model, their costs, the cuts, and the plan of a mapping.
@@ -69,7 +66,7 @@ def inspect(
     from rankslice.session.inspecting.inspect import inspect_model
 
     layers = None if mapping is None else mapping_from(mapping)
-    return inspect_model(model, sizes.given, layers, platform, surge, profile)
+    return inspect_model(model, layers, platform, replace(options, sizes=sizes.given))
 
 
 @dataclass(frozen=True, slots=True)

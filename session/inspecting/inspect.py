@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.graph import Graph, constant_layers
 from rankslice.framework.plan import Plan
 from rankslice.framework.specs.placement import place_ranks
@@ -16,17 +16,19 @@ from rankslice.frontend.costs.costs import LayerCost, layer_costs, total_size
 from rankslice.frontend.costs.cuts import Cut, cuts
 from rankslice.frontend.costs.liveness import Peak, peak_memory
 from rankslice.frontend.formats import Model, format_of, read_model
-from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 from rankslice.session.build_folder import (
     built_model,
     is_build_folder,
     read_plan,
     refuse_other_folders,
 )
+from rankslice.session.building.build_options import BuildOptions
 from rankslice.session.inspecting.rank_costs import RankCost, rank_costs
 
 if TYPE_CHECKING:
     from rankslice.session.building.planning import MakeMapping
+
+_USUAL = BuildOptions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +87,19 @@ class Inspection:
         )
 
 
+_NEEDED_FOR = {
+    "surge": "the route outside of a surge",
+    "platform": "the layers of each accelerator",
+    "profile": "which ranks take turns",
+}
+"""Options that need a mapping -> what the mapping says there."""
+
+
 def inspect_model(
     model: Path,
-    sizes: GivenSizes = NO_SIZES,
     mapping: Path | MakeMapping | None = None,
     platform: PlatformSource | None = None,
-    surge: Path | None = None,
-    profile: Path | None = None,
+    options: BuildOptions = _USUAL,
 ) -> Inspection:
     """Return the layers, costs and cuts of a model, and the plan of a mapping if there is one.
 
@@ -101,58 +109,39 @@ def inspect_model(
         mapping: a mapping file, or what makes a mapping: the plan that ``build`` would make is
             inspected, too. Ranks may share cores, since nothing runs.
         platform: the boards of the mapping; this machine if not given.
-        profile: of the model: it decides the weights of ranks in turn that the mapping leaves open.
+        options: of these the sizes, ``surge`` and ``profile``.
 
     Raises:
         RankSliceError: the file is no model, or one that cannot be sliced; the mapping or the
             platform have mistakes; the folder's model has changed.
     """
+    of_plan = {"surge": options.surge, "platform": platform, "profile": options.profile}
+    names = [name for name, value in of_plan.items() if value]
     if is_build_folder(model):
-        _refuse_for_folders(
-            model, sizes, mapping=mapping, surge=surge, platform=platform, profile=profile
-        )
+        names = [*(["mapping"] if mapping else []), *names]
+        wrong = [*options.sizes.options, *(f"--{name}" for name in names)]
+        expected = "give the model's file instead of the folder"
+        found = f"{model} was built with its own mapping, platform and sizes"
+        raise_mistakes(Mistake(name, found, expected) for name in wrong)
         plan = read_plan(model)
         return _inspection(built_model(model, plan, "inspect it"), plan)
     refuse_other_folders(model)
     if mapping is None:
-        _refuse_without_mapping(surge=surge, platform=platform, profile=profile)
-        return _inspection(read_model(model, sizes), None)
-    # Reading platforms takes its time.
-    from rankslice.session.building.build_options import BuildOptions
-    from rankslice.session.building.planning import plan_model
+        raise_mistakes(
+            Mistake(f"--{name}", "needs a mapping", f"also give --mapping: {_NEEDED_FOR[name]}")
+            for name in names
+        )
+        return _inspection(read_model(model, options.sizes), None)
+    from rankslice.session.building.planning import plan_model  # loads all that explores
 
     planned = plan_model(
         model,
         mapping,
         platform or "local",
-        BuildOptions(surge=surge, profile=profile, sizes=sizes),
+        options,
         where=partial(place_ranks, share_cores=True),  # no engine is needed
     )
     return _inspection(planned.model, planned.plan)
-
-
-def _refuse_without_mapping(
-    *, surge: Path | None, platform: PlatformSource | None, profile: Path | None
-) -> None:
-    purposes = (
-        ("--surge", surge, "the route outside of a surge"),
-        ("--platform", platform, "the layers of each accelerator"),
-        ("--profile", profile, "which ranks take turns"),
-    )
-    mistakes = [
-        Mistake(name, "needs a mapping", f"also give --mapping: {purpose}")
-        for name, value, purpose in purposes
-        if value is not None
-    ]
-    raise_mistakes(mistakes)
-
-
-def _refuse_for_folders(model: Path, sizes: GivenSizes, **others: object) -> None:
-    wrong = [*sizes.options, *(f"--{name}" for name, value in others.items() if value)]
-    if wrong:
-        expected = "give the model's file instead of the folder"
-        found = f"{model} was built with its own mapping, platform and sizes"
-        raise RankSliceError(*(Mistake(name, found, expected) for name in wrong))
 
 
 def _inspection(model: Model, plan: Plan | None) -> Inspection:

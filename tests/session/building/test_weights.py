@@ -86,9 +86,8 @@ def test_each_route_has_weights_of_its_own(folder: Path) -> None:
 def test_inspect_shows_the_same_ranks_as_build(folder: Path) -> None:
     files = [folder / name for name in ("mapping.json", "boards.yaml", "profile.json")]
     mapped, boards, profile = files
-    found = inspect_model(
-        folder / "model.onnx", mapping=mapped, platform=boards, profile=profile
-    ).plan
+    options = BuildOptions(profile=profile)
+    found = inspect_model(folder / "model.onnx", mapped, boards, options).plan
     assert found is not None
     assert ["0, 2 of 3", "1 of 3"] == told(found)
 

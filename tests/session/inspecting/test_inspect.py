@@ -21,6 +21,7 @@ from rankslice.framework.wording import bytes_text
 from rankslice.frontend.costs.costs import layer_costs
 from rankslice.frontend.costs.cuts import cuts
 from rankslice.frontend.costs.liveness import peak_memory
+from rankslice.session.building.build_options import BuildOptions
 from rankslice.session.inspecting.inspect import Inspection, Totals, inspect_model
 from rankslice.session.inspecting.rank_costs import rank_costs
 from rankslice.views.inspection import inspection_parts
@@ -269,7 +270,9 @@ def test_a_build_folder_without_its_model_is_refused(tmp_path):
 def test_a_second_mapping_gives_what_a_build_with_both_has(tmp_path):
     built = inspect_model(routed_figure(tmp_path))
     normal, surge = tmp_path / "normal.json", tmp_path / "surge.json"
-    found = inspect_model(tmp_path / "model.onnx", mapping=normal, surge=surge)
+    found = inspect_model(
+        tmp_path / "model.onnx", mapping=normal, options=BuildOptions(surge=surge)
+    )
     assert inspection_to_json(built) == inspection_to_json(found)
     done = succeed(
         *("inspect", tmp_path / "model.onnx", "--mapping", normal, "--surge", surge),

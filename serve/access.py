@@ -61,16 +61,13 @@ def _check_tls(cert: Path, key: Path) -> None:
     for path in (cert, key):
         read_pem(path)
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, password=_no_password)
+        # An empty password, instead of asking for one at the terminal.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key, lambda: "")
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         problem = f"is not a certificate with the key {key}: {error}"
         raise RankSliceError(
             Mistake(str(cert), problem, "expected PEM files without a password")
         ) from None
-
-
-def _no_password() -> str:
-    return ""  # instead of asking at the terminal
 
 
 LOCALHOST = "127.0.0.1"

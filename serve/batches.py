@@ -75,8 +75,8 @@ class Batches:
         self._size = batch_size(pipeline)
         self._waiting: list[_Part] = []
         self._timer: asyncio.TimerHandle | None = None
-        self.inputs = tuple(_of_any_rows(spec) for spec in pipeline.inputs)
-        self.outputs = tuple(_of_any_rows(spec) for spec in pipeline.outputs)
+        self.inputs = tuple(map(_of_any_rows, pipeline.inputs))
+        self.outputs = tuple(map(_of_any_rows, pipeline.outputs))
 
     @property
     def kept(self) -> int:
@@ -137,11 +137,18 @@ class Batches:
         batch.add_done_callback(lambda _: self._hand_out(batch, parts))
 
     def _hand_out(self, batch: Future[_Arrays], parts: Sequence[_Part]) -> None:
-        if parts[1:] and not batch.cancelled() and isinstance(batch.exception(), FailedFrameError):
-            for part in parts:
+        if batch.cancelled():
+            return
+        error, first = batch.exception(), 0
+        for part in parts:
+            if isinstance(error, FailedFrameError) and parts[1:]:
                 self._give([part])
-        else:
-            _hand_out(batch, parts)
+            elif error is not None:
+                _settle(part, error)
+            else:
+                rows = slice(first, first + part.rows)
+                _settle(part, {name: values[rows] for name, values in batch.result().items()})
+            first += part.rows
 
 
 def _of_any_rows(spec: Tensor) -> Tensor:
@@ -157,19 +164,6 @@ def _padded(rows: Sequence[NDArray[Any]], size: int) -> NDArray[Any]:
 def _withdraw(batch: Future[_Arrays], parts: Sequence[_Part]) -> None:
     if all(part.future.cancelled() for part in parts):
         batch.cancel()
-
-
-def _hand_out(batch: Future[_Arrays], parts: Sequence[_Part]) -> None:
-    if batch.cancelled():
-        return
-    error, first = batch.exception(), 0
-    for part in parts:
-        if error is not None:
-            _settle(part, error)
-        else:
-            rows = slice(first, first + part.rows)
-            _settle(part, {name: values[rows] for name, values in batch.result().items()})
-        first += part.rows
 
 
 def _settle(part: _Part, result: _Arrays | BaseException) -> None:

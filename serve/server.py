@@ -207,8 +207,7 @@ class _LoopErrors:
     asyncio tells that thousands of times a second.
     """
 
-    def __init__(self) -> None:
-        self._logged_s = -_LOG_EVERY_S
+    _logged_s = -_LOG_EVERY_S
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error, now_s = context.get("exception"), time.monotonic()

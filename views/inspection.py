@@ -145,9 +145,10 @@ def _summary(inspection: Inspection) -> Iterator[str]:
     for label, tensors in (("input", graph.inputs), ("output", graph.outputs)):
         for tensor in tensors:
             yield f"{label}: {printable(tensor.name)} {shape_text(tensor)}"
+    moments = f" ({totals.moments:,} of them means and variances of BatchNormalization)"
     yield (
         f"{_layer_counts(graph)}, {count_text(totals.macs)} MACs, {totals.parameters:,} parameters"
-        f"{_moments(totals.moments)}, {bytes_text(totals.weight_bytes)} of weights"
+        f"{moments if totals.moments else ''}, {bytes_text(totals.weight_bytes)} of weights"
     )
     if are_open(graph.inputs) or any(are_open(layer.outputs) for layer in graph.layers):
         yield "sizes that change from frame to frame count with the largest ones, marked <="
@@ -169,17 +170,10 @@ def _summary(inspection: Inspection) -> Iterator[str]:
 def _layer_counts(graph: Graph) -> str:
     constant = len(constant_layers(graph))
     idle = len(graph.layers) - constant - len(running_layers(graph))
-    notes = [
-        f"{count} {word}"
-        for count, word in ((constant, "constant"), (idle, "not needed for any output"))
-        if count > 0
-    ]
+    kinds = {"constant": constant, "not needed for any output": idle}
+    notes = [f"{count} {kind}" for kind, count in kinds.items() if count > 0]
     word = "layer" if len(graph.layers) == 1 else "layers"
     return f"{len(graph.layers)} {word}{f' ({joined(notes)})' if notes else ''}"
-
-
-def _moments(count: int) -> str:
-    return f" ({count:,} of them means and variances of BatchNormalization)" if count else ""
 
 
 def _counted(names: Sequence[str], word: str) -> str:

@@ -120,14 +120,13 @@ class _Drawing:
         ]
         for thread in sorted({journeys.rows[row].thread for row in rows}):
             track = self._new_track(Track(rank, THREADS[thread], WORK, thread))
-            own = [row for row in rows if journeys.rows[row].thread == thread]
-            steps = [
-                (row, int(f)) for row in own for f in np.flatnonzero(journeys.ends[row] > NEVER)
-            ]
-            names = {row: (_step_name(journeys, row), _channels(journeys, row)) for row in own}
-            for row, frame in steps:
-                name, ways = names[row]
-                self._add(track, row, frame, name, WORK, *ways)
+            steps = []
+            for row in (row for row in rows if journeys.rows[row].thread == thread):
+                step, ways = journeys.rows[row], _channels(journeys, row)
+                name = {READ: "read", WRITE: "write"}.get(step.kind, f"segment {step.number}")
+                for frame in map(int, np.flatnonzero(journeys.ends[row] > NEVER)):
+                    self._add(track, row, frame, name, WORK, *ways)
+                    steps.append((row, frame))
             self.slices.extend(_waits(journeys, rank, thread, track, steps))
 
     def add_operators(self, of_rank: RankOperators) -> Iterator[OperatorNote]:
@@ -190,11 +189,6 @@ class _Drawing:
         self.slices.append(one)
 
 
-def _step_name(journeys: Journeys, row: int) -> str:
-    step = journeys.rows[row]
-    return {COMPUTE: f"segment {step.number}", READ: "read", WRITE: "write"}[step.kind]
-
-
 def _channels(journeys: Journeys, row: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the channels by which inputs of a row's steps come, and by which outputs go."""
     plan, step = journeys.plan, journeys.rows[row]
@@ -238,12 +232,11 @@ def _reason(journeys: Journeys, row: int, frame: int) -> str:
         return "for a frame"
     if last.reason is Reason.window:
         return "for an older frame to come out"
-    rank = journeys.rows[int(last.rows[frame])].rank
     if last.reason is Reason.room:
         return f"for room for {quoted(last.tensor)}"
-    row_of = journeys.rows[int(last.rows[frame])]
-    maker = journeys.channel(row_of).source if row_of.kind == RECEIVE else rank
-    return f"for {quoted(last.tensor)} of rank {maker}"
+    maker = journeys.rows[int(last.rows[frame])]
+    rank = journeys.channel(maker).source if maker.kind == RECEIVE else maker.rank
+    return f"for {quoted(last.tensor)} of rank {rank}"
 
 
 def _lanes(begins: NDArray[np.int64], ends: NDArray[np.int64]) -> Iterator[int]:
@@ -266,8 +259,9 @@ def _inside(journeys: Journeys) -> Iterator[tuple[int, int]]:
             times = journeys.begins[at] if row.kind == READ else journeys.ends[at]
             step = 1 if row.kind == READ else -1
             changes.extend((int(time), step) for time in times[is_there])
+    changes.sort()
     # Of frames that had entered before the first event, only the ends are known.
-    inside = max(0, -min(np.cumsum([step for _, step in sorted(changes)]), default=0))
-    for time, step in sorted(changes):
+    inside = max(0, -min(np.cumsum([step for _, step in changes]), default=0))
+    for time, step in changes:
         inside += step
         yield time, inside

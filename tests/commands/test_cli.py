@@ -164,13 +164,6 @@ def test_an_mpirun_that_is_missing_is_told_and_the_others_are_shown(
     assert "LiteRT: " in ended.out
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS])
-def test_switches_stand_in_the_help_without_the_kind_of_a_value(command: str) -> None:
-    ended = rankslice(*command.split(), "--help")
-    assert "--help" in ended.out
-    assert "bool" not in ended.out.lower()
-
-
 def test_completion_is_installed_and_completes(tmp_path: Path) -> None:
     home = {**os.environ, "HOME": str(tmp_path), "SHELL": "/bin/bash"}
     ended = subprocess.run(
@@ -247,16 +240,21 @@ def test_wrong_options_in_a_file_are_told(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_help_of_every_command_shows_an_example(command: str) -> None:
+def test_the_help_of_a_command_shows_an_example_and_no_kind_of_value_for_switches(
+    command: str,
+) -> None:
     ended = rankslice(command, "--help")
     assert (0, "") == (ended.code, ended.err)
+    assert "--help" in ended.out
+    assert "bool" not in ended.out.lower()
     shown = " ".join(ended.out.split()).replace("Examples:", "Example:")
     assert f"Example: rankslice {command}" in shown
 
 
 def test_help_names_every_command() -> None:
     ended = succeed("--help")
-    assert all(command in ended.out for command in COMMANDS)
+    assert all(word in ended.out for word in (*COMMANDS, "--help"))
+    assert "bool" not in ended.out.lower()
 
 
 def test_inspect_tells_people_of_layers_on_stdout() -> None:

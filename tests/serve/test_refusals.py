@@ -9,7 +9,9 @@ import socket
 import ssl
 import subprocess
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,16 @@ def ask_grpc(
         return "OK", ""
 
 
+@contextmanager
+def held(pipeline: Doubling, ask: Callable[[Served], Any]) -> Iterator[tuple[Served, Future[Any]]]:
+    """Yield a server whose pipeline computes nothing yet, and the answer to a request."""
+    with served(pipeline) as server, ThreadPoolExecutor(1) as pool:
+        pipeline.hold()
+        answer = pool.submit(ask, server)
+        until(lambda: pipeline.kept == 1)
+        yield server, answer
+
+
 def test_a_full_queue_refuses_at_once_and_says_when_to_come_again() -> None:
     pipeline = Doubling(limit=2)
     with served(pipeline) as server, ThreadPoolExecutor(2) as pool:
@@ -119,21 +131,15 @@ def test_a_request_whose_values_an_engine_refuses_is_invalid_and_the_model_stays
 
 def test_a_job_that_fails_tells_those_who_wait() -> None:
     pipeline = Doubling()
-    with served(pipeline) as server, ThreadPoolExecutor(1) as pool:
-        pipeline.hold()
-        waiting = pool.submit(ask_grpc, server)
-        until(lambda: pipeline.kept == 1)
+    with held(pipeline, ask_grpc) as (_, answer):
         pipeline.fail("rank 0 has died")
         pipeline.release()
-        assert ("UNAVAILABLE", "model double: rank 0 has died") == waiting.result()
+        assert ("UNAVAILABLE", "model double: rank 0 has died") == answer.result()
 
 
 def test_a_request_waits_no_longer_than_its_client() -> None:
     pipeline = Doubling()
-    with served(pipeline) as server, ThreadPoolExecutor(1) as pool:
-        pipeline.hold()
-        first = pool.submit(ask_http, server)
-        until(lambda: pipeline.kept == 1)
+    with held(pipeline, ask_http) as (server, first):
         status, _, record = ask_http(server, timeout=50_000)
         assert (504, "model double: no result within 0.05 s") == (status, record["error"])
         assert "DEADLINE_EXCEEDED" == ask_grpc(server, timeout=0.1)[0]
@@ -145,10 +151,7 @@ def test_a_request_waits_no_longer_than_its_client() -> None:
 
 def test_a_client_that_goes_away_costs_nothing() -> None:
     pipeline = Doubling()
-    with served(pipeline) as server, ThreadPoolExecutor(1) as pool:
-        pipeline.hold()
-        first = pool.submit(ask_grpc, server)
-        until(lambda: pipeline.kept == 1)
+    with held(pipeline, ask_grpc) as (server, first):
         leaving = http.client.HTTPConnection(server.http)
         leaving.request(
             "POST",
@@ -166,10 +169,7 @@ def test_a_client_that_goes_away_costs_nothing() -> None:
 
 def test_a_server_that_ends_answers_what_has_come_and_nothing_more() -> None:
     pipeline = Doubling()
-    with served(pipeline) as server, ThreadPoolExecutor(2) as pool:
-        pipeline.hold()
-        first = pool.submit(ask_http, server)
-        until(lambda: pipeline.kept == 1)
+    with held(pipeline, ask_http) as (server, first), ThreadPoolExecutor(1) as pool:
         draining = pool.submit(server.drain)
         until(lambda: ask_http(server)[0] == 503)
         assert not draining.done()

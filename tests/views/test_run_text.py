@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from command_line import rankslice, succeed
 from kept_runs import TIMES, rank_run, run_record
@@ -13,12 +14,14 @@ from rich.console import Console
 
 from rankslice.backend.runtime.figures.acceleration import Acceleration
 from rankslice.backend.runtime.figures.rank_figures import RouteFigures
-from rankslice.backend.runtime.job import ALL, Turns
+from rankslice.backend.runtime.job import ALL, Tensor, Turns
+from rankslice.backend.runtime.sinks.results import Results, read_results
+from rankslice.backend.runtime.sinks.results_sink import ResultsWriter
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.board_history import HardwareSummary
 from rankslice.measurement.summary import RunSummary
 from rankslice.views.classes import read_labels
-from rankslice.views.run_text import run_parts
+from rankslice.views.run_text import run_parts, shape_lines, shapes_json
 from rankslice.views.terminal import show
 
 
@@ -219,3 +222,30 @@ def test_long_names_are_shortened_in_tables_at_their_middle() -> None:
     shown = printed(replace(summary, ranks=(long,)))
     assert f"board-{'n' * 4}…{'n' * 16}_cpu0 " in shown
     assert f"host-{'n' * 5}…{'n' * 13}.example " in shown
+
+
+BOXES = Tensor("boxes", "float32", (99, 4), ("?", ""))
+COUNT = Tensor("count", "int64", (1,))
+
+
+def results(folder: Path, *rows: int) -> Results:
+    """Return results of a detector with so many boxes in each frame."""
+    writer = ResultsWriter(folder / "r", "f", [COUNT, BOXES])
+    for frame, count in enumerate(rows):
+        writer.write(frame, [np.array([count]), np.zeros((count, 4), np.float32)])
+    writer.close()
+    return read_results(folder / "r")
+
+
+@pytest.mark.parametrize(
+    ("rows", "lines"),
+    [((3, 0, 37), ["output boxes: 0 to 37 x 4"]), ((5, 5), ["output boxes: 5 x 4"]), ((), [])],
+)
+def test_the_sizes_of_an_open_output_are_told_from_the_least_to_the_largest(
+    rows: tuple[int, ...], lines: list[str], tmp_path: Path
+) -> None:
+    assert lines == list(shape_lines(results(tmp_path, *rows)))
+
+
+def test_files_have_the_shape_of_each_frame(tmp_path: Path) -> None:
+    assert {"boxes": [[2, 4], [0, 4]]} == shapes_json(results(tmp_path, 2, 0))

@@ -1,8 +1,9 @@
-"""Which folders may take the place of one that is served."""
+"""Served models: their rates, and which folders may take the place of theirs."""
 
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +13,37 @@ import pytest
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.reading.read_driver import read_driver
+from rankslice.serve.models import Rate
 from rankslice.serve.server import ServedJob
 from rankslice.session.pipeline import prepare_fed_job
+
+
+def test_the_first_second_is_not_divided_by_ten() -> None:
+    rate = Rate()
+    assert 0.0 == rate.per_second(100.0)
+    rate.begin(100.0)
+    for number in range(100):
+        rate.count(100.0 + number / 100)
+    assert 100.0 == pytest.approx(rate.per_second(101.0))
+    assert 20.0 == pytest.approx(rate.per_second(105.0))
+
+
+def test_only_the_last_ten_seconds_count() -> None:
+    rate = Rate()
+    rate.begin(0.0)
+    for number in range(2000):
+        rate.begin(number / 100)
+        rate.count(number / 100)
+    assert 100.0 == pytest.approx(rate.per_second(20.0), rel=0.03)
+    assert 50.0 == pytest.approx(rate.per_second(25.0), rel=0.03)
+    assert 0.0 == rate.per_second(31.0)
+
+
+def test_its_memory_does_not_grow_with_the_events_that_nobody_asks_for() -> None:
+    rate = Rate()
+    for number in range(100_000):
+        rate.count(number / 100)
+    assert len(pickle.dumps(rate)) < 20_000
 
 
 def served(folder: Path, **changed: Any) -> ServedJob:

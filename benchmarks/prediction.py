@@ -58,7 +58,7 @@ from rankslice.exploration.problem.devices import kinds_and_devices
 from rankslice.exploration.problem.make_problem import make_problem
 from rankslice.exploration.problem.problem import Problem, mapping_of
 from rankslice.exploration.problem.runtime_costs import DEFAULT_OVERHEADS, SLEEPING_OVERHEADS
-from rankslice.exploration.times.span_times import measured_times
+from rankslice.exploration.times.span_times import MeasuredTimes, kind_times
 from rankslice.framework.profile import profile_from_json
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.frontend.formats import read_model
@@ -99,7 +99,9 @@ def problem_of(network: str, folder: Path, platform: str, keys: Sequence[str]) -
     boards = read_platform(platform)
     # Cores are described one by one.
     accelerators = kinds_and_devices(keys, boards, default_engine=engine_of(model))
-    times = measured_times(profile, [CORES[0]] * len(accelerators[0]))
+    core = profile.kind_of(CORES[0])
+    assert core is not None
+    times = MeasuredTimes([kind_times(core, len(profile.model.layers))] * len(accelerators[0]))
     return make_problem(
         read_model(model).graph,
         boards,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -30,12 +30,12 @@ from rankslice.exploration.problem.runtime_costs import (
     default_overheads,
     slot_bytes,
 )
-from rankslice.exploration.times.span_times import measured_times, summed_spans
+from rankslice.exploration.times.span_times import MeasuredTimes, kind_times, summed_spans
 from rankslice.framework.engines import USUAL_ENGINE
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph, Layer
 from rankslice.framework.platform import Board, Platform
-from rankslice.framework.profile import OTHER_SIZES, Profile, ProfiledKind
+from rankslice.framework.profile import OTHER_SIZES, Profile, ProfiledKind, Span
 from rankslice.frontend.costs.costs import held_by
 from rankslice.frontend.partition.crossing import crossing_fault
 
@@ -220,34 +220,27 @@ def profiled_problem(
         raise RankSliceError(Mistake(source, found, "profile the model on them"))
     alike = [kind.keys for kind in profile.kinds]
     accelerators = kinds_and_devices(chosen, platform, default_engine=default_engine, alike=alike)
-    kinds = accelerators[0]
+    profiled = {kind: profile.kind_of(kind.key) for kind in accelerators[0]}
     raise_mistakes(
         Mistake(source, f"no accelerator like {kind.key} was measured", "profile it, too")
-        for kind in kinds
-        if profile.kind_of(kind.key) is None
+        for kind, measured in profiled.items()
+        if measured is None
     )
-    times = measured_times(profile, [kind.key for kind in kinds])
+    kinds = [measured for measured in profiled.values() if measured is not None]
+    times = MeasuredTimes([kind_times(kind, len(names)) for kind in kinds])
     problem = make_problem(
         graph,
         platform,
         times.times_s,
         accelerators=accelerators,
         spans_s=times.spans_s,
-        overheads=default_overheads(kind.engine for kind in kinds),
+        overheads=default_overheads(kind.engine for kind in profiled),
         times_source=source,
         frame_bytes=FrameBytes(profile.seen),
     )
-    return _with_measured(problem, profile)
-
-
-def _with_measured(problem: Problem, profile: Profile) -> Problem:
-    profiled = (profile.kind_of(kind.key) for kind in problem.kinds)
-    kinds = [kind for kind in profiled if kind is not None]
-    taken = [[span.memory_bytes for span in kind.spans] for kind in kinds]
-    of_gpu = [[span.gpu_bytes or None for span in kind.spans] for kind in kinds]
     more, gpu = (
-        np.array([_engine_bytes(*of_kind, problem) for of_kind in zip(kinds, sizes, strict=True)])
-        for sizes in (taken, of_gpu)
+        np.array([_engine_bytes(kind, size_of, problem) for kind in kinds])
+        for size_of in (lambda span: span.memory_bytes, lambda span: span.gpu_bytes or None)
     )
     idle_w = _idle_w(profile)
     return replace(
@@ -264,22 +257,24 @@ def _with_measured(problem: Problem, profile: Profile) -> Problem:
     )
 
 
-def _engine_bytes(kind: ProfiledKind, taken: Sequence[int | None], problem: Problem) -> float:
+def _engine_bytes(
+    kind: ProfiledKind, size_of: Callable[[Span], int | None], problem: Problem
+) -> float:
     """Return the memory of a rank beyond its layers once its engine runs; NaN if not known.
 
     That is an accelerator's context and libraries, hundreds of megabytes for some. It is the median
     over the spans that were measured, of what they took beyond their weights and working memory.
 
     Args:
-        taken: by each of its spans, of the board's memory or of the GPU's.
+        size_of: returns what a span took of the board's memory, or of the GPU's.
     """
     held = np.concatenate([[0], np.cumsum(problem.weight_bytes)])
     more = [
         nbytes
         - int(held[span.last + 1] - held[span.first])
         - int(problem.working_bytes[span.first : span.last + 1].max())
-        for span, nbytes in zip(kind.spans, taken, strict=True)
-        if nbytes is not None
+        for span in kind.spans
+        if (nbytes := size_of(span)) is not None
     ]
     return max(0.0, statistics.median(more)) if more else float("nan")
 

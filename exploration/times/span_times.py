@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.framework.profile import Profile, ProfiledKind
+from rankslice.framework.profile import ProfiledKind
 
 _CUTS = 16
 """Cuts, spread over the model, at which all layers before and all layers after are measured."""
@@ -297,21 +297,6 @@ def _noise(spans: Iterable[Sequence[float]]) -> float:
         return 0.0
     # The median ignores single moments at which other programs ran.
     return float(np.median(np.concatenate(steps))) / _MEDIAN_STEP
-
-
-def measured_times(profile: Profile, keys: Sequence[str]) -> MeasuredTimes:
-    """Return the times of all spans on the kinds to which mapping keys belong, in their order.
-
-    Raises:
-        KeyError: a key was not profiled.
-    """
-    kinds = []
-    for key in keys:
-        kind = profile.kind_of(key)
-        if kind is None:
-            raise KeyError(key)
-        kinds.append(kind_times(kind, len(profile.model.layers)))
-    return MeasuredTimes(kinds)
 
 
 def summed_spans(times_s: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -9,7 +9,6 @@ from rich.console import Console
 from rankslice.backend.runtime.job import ALL
 from rankslice.backend.runtime.summary.rates import latency_text, rate_text
 from rankslice.exploration.simulator.simulation import RankUse
-from rankslice.framework.plan import Plan
 from rankslice.framework.wording import fixed_text, percent_text
 from rankslice.measurement.trace.journeys import longest_journeys
 from rankslice.measurement.trace.path import steady_span, whole_span
@@ -80,7 +79,7 @@ def _rank_table(simulated: Simulated) -> Table:
     shown = ranks if len(ranks) <= _MAX_RANKS else busiest
     left = len(ranks) - len(shown)
     routes = simulated.plan.routes
-    turns = [route for route in routes if _takes_turns(route)]
+    turns = [route for route in routes if any(rank.turns != ALL for rank in route.ranks)]
     frames = ("frames" if route is routes[0] else "surge frames" for route in turns)
     times = ("compute", "for a surge")[: len(routes)]
     head = ("rank", "accelerator", *frames, *times, "busy", "of the time", "waiting", "known by")
@@ -94,10 +93,6 @@ def _rank_table(simulated: Simulated) -> Table:
     )
     caption += f"; {left} ranks that are less busy are not shown" if left else ""
     return Table(caption, head, tuple(rows))
-
-
-def _takes_turns(route: Plan) -> bool:
-    return any(rank.turns != ALL for rank in route.ranks)
 
 
 def _figures(simulated: Simulated, rank: RankUse) -> tuple[str, ...]:

@@ -301,7 +301,7 @@ class _Explained:
         lines = f"{problem.platform}: boards.{costs.name}"
         if costs.idle_w is None or not np.isfinite(problem.active_w[devices]).all():
             return None, f"no sensor, and {lines} has not both idle_w and busy_w"
-        is_measured = {problem.is_power_measured(device) for device in devices}
+        is_measured = set(problem.is_power_measured[devices].tolist())
         sources = [problem.times_source] if costs.is_idle_measured or True in is_measured else []
         from_platform = [] if costs.is_idle_measured else ["idle_w"]
         from_platform += ["busy_w"] if False in is_measured else []

@@ -210,21 +210,21 @@ class Problem:
         )
 
     @cached_property
+    def is_power_measured(self) -> NDArray[np.bool_]:
+        """(devices,): whether a sensor tells what a device draws; if not, the platform file may."""
+        if not len(self.measured_w):
+            return np.zeros(len(self.devices), bool)
+        return np.isfinite(self.measured_w[self.device_kinds])
+
+    @cached_property
     def active_w(self) -> NDArray[np.float64]:
         """(devices,): power above idle while a device computes, in watts; NaN if not known."""
-        return np.array([self._active_w(device) for device in self.devices])
-
-    def is_power_measured(self, device: int) -> bool:
-        kind = self.devices[device].kind
-        return bool(len(self.measured_w)) and bool(np.isfinite(self.measured_w[kind]))
-
-    def _active_w(self, device: Device) -> float:
-        if len(self.measured_w) and np.isfinite(self.measured_w[device.kind]):
-            return float(self.measured_w[device.kind])
-        board = self.boards[device.board]
-        if board.idle_w is None or board.busy_w is None:
-            return float("nan")
-        return (board.busy_w - board.idle_w) * device.power_share
+        idle_w = np.array([board.idle_w for board in self.boards], np.float64)  # None: NaN
+        busy_w = np.array([board.busy_w for board in self.boards], np.float64)
+        shares = np.array([device.power_share for device in self.devices])
+        watts = (busy_w - idle_w)[self.device_boards] * shares
+        measured = self.measured_w[self.device_kinds] if len(self.measured_w) else watts
+        return np.where(self.is_power_measured, measured, watts)
 
 
 def explored_layers(graph: Graph) -> tuple[Layer, ...]:

@@ -104,14 +104,10 @@ def _best_by_boards(candidates: Sequence[Candidate]) -> dict[int, Candidate]:
     return dict(sorted(best.items()))
 
 
-def _with_accelerators(candidate: Candidate) -> str:
-    kinds = "+".join(kind.upper() for kind in candidate.accelerators)
-    return f"{boards_text(len(candidate.boards))} with {kinds}"
-
-
 def _gives(candidate: Candidate) -> str:
-    verb = "gives" if len(candidate.boards) == 1 else "give"
-    return f"{_with_accelerators(candidate)} {verb} {rate_text(_rate(candidate))} frames/s"
+    kinds = "+".join(kind.upper() for kind in candidate.accelerators)
+    boards, verb = len(candidate.boards), "gives" if len(candidate.boards) == 1 else "give"
+    return f"{boards_text(boards)} with {kinds} {verb} {rate_text(_rate(candidate))} frames/s"
 
 
 def _fastest(best: dict[int, Candidate], fastest: Candidate) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
 from rankslice.backend.runtime.job.strict import vars_of
-from rankslice.exploration.cost.prediction import BoardCost, DeviceCost, Prediction, predict
+from rankslice.exploration.cost.prediction import DeviceCost, Prediction, predict
 from rankslice.exploration.problem.problem import Problem, mapping_of
 from rankslice.exploration.results.front import Archive, Assignment, spread_out
 from rankslice.framework.specs.keys import parse_key
@@ -81,20 +81,15 @@ def predicted_figures(prediction: Prediction) -> Figures:
     joules = [board.energy_j for board in prediction.boards]
     known = [joule for joule in joules if joule is not None]
     is_known = len(known) == len(joules)
+    sources = {board.energy_source for board in prediction.boards}
     return Figures(
         basis="predicted",
         throughput_fps=prediction.throughput_fps,
         latency_s=prediction.latency_s,
         memory_bytes=round(max(board.memory_bytes for board in prediction.boards)),
         energy_j=max(known) if is_known else None,
-        energy_basis=_energy_basis(prediction.boards) if is_known else None,
+        energy_basis=("modelled" if "modelled" in sources else "measured") if is_known else None,
     )
-
-
-def _energy_basis(boards: Iterable[BoardCost]) -> str:
-    """Return ``measured`` if all of it was."""
-    sources = {board.energy_source for board in boards}
-    return "measured" if sources == {"measured"} else "modelled"
 
 
 def _loads(problem: Problem, assignment: Assignment, prediction: Prediction) -> Iterator[RankLoad]:

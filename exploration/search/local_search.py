@@ -47,7 +47,7 @@ def local_search(
     searching.take(seeds)
     for _ in range(math.ceil(_DRAWS * most / _AT_ONCE)):
         left = most - (search.count - before)
-        if left <= 0 or searching.is_lost:
+        if left <= 0 or not len(searching.rows):
             return
         searching.take(searching.children(min(_AT_ONCE, left)))
         on_mappings(search.count - before)
@@ -58,13 +58,9 @@ class _LocalSearch:
         self._search, self._space = search, search.space
         self._random = np.random.default_rng(0)
         self._seen: set[bytes] = set()
-        self._rows: Population = np.empty((0, self._space.layers), np.int64)
+        self.rows: Population = np.empty((0, self._space.layers), np.int64)
         self._values: NDArray[np.float64] = np.empty((0, self._space.objectives))
         self._elites: list[Population] = []
-
-    @property
-    def is_lost(self) -> bool:
-        return not len(self._rows)
 
     def take(self, population: Population) -> None:
         if not len(population):
@@ -72,12 +68,12 @@ class _LocalSearch:
         self._seen.update(row.tobytes() for row in population)
         scores = self._search(population)
         possible = np.flatnonzero((scores.excess <= 0) & np.isfinite(scores.values[:, 0]))
-        self._rows = np.concatenate([population[possible], self._rows])
+        self.rows = np.concatenate([population[possible], self.rows])
         self._values = np.concatenate([scores.values[possible], self._values])
         best = [self._best(objective) for objective in range(self._space.objectives)]
-        self._elites = [self._rows[chosen] for chosen in best]
+        self._elites = [self.rows[chosen] for chosen in best]
         kept = np.unique(np.concatenate(best))
-        self._rows, self._values = self._rows[kept], self._values[kept]
+        self.rows, self._values = self.rows[kept], self._values[kept]
 
     def _best(self, objective: int) -> NDArray[np.intp]:
         """Return which mappings are the best in one objective, the newest of equal ones first."""

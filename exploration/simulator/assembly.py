@@ -98,8 +98,10 @@ class _Assembly:
         self.ranks = [Rank(spec.rank, spec.turns) for spec in job.ranks]
         self.source, self.sink = SimulatedStage(), SimulatedStage()
         for rank, wiring, own in zip(self.ranks, self.wirings, self.rings, strict=True):
+            steps = rank.turns.steps_in(ALL)
             for segment, spec in wiring.segments:
-                rank.stages.append(_joined(_stage(segment.index, rank), spec, own))
+                stage = SimulatedStage(segment.index, rank, steps.first, steps=steps)
+                rank.stages.append(_joined(stage, spec, own))
             rank.frames.count = len(rank.stages)
             for stage in rank.stages:
                 rank.frames.climb(0, stage.frame)
@@ -209,11 +211,6 @@ class _Assembly:
 
     def _handled(self, turns: Turns) -> NDArray[np.bool_]:
         return np.isin(np.arange(self.period) % turns.period, turns.positions)
-
-
-def _stage(index: int, rank: Rank) -> SimulatedStage:
-    steps = rank.turns.steps_in(ALL)
-    return SimulatedStage(index, rank, steps.first, steps=steps)
 
 
 def _joined(stage: SimulatedStage, spec: StageSpec, rings: Sequence[Ring]) -> SimulatedStage:

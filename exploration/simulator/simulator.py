@@ -336,13 +336,10 @@ class _Machine:
             self.parts, self.route = self.routes[choice.route], choice.route
             self.before = self.entered - self.parts.entered
         if choice.route != USUAL and not self.left and self.arrived < self.frames:
-            self._check_later()
+            if self.next_check_s is None:
+                self._at(self.now + UPDATE_PERIOD_S, self._check_again, None)
+            self.next_check_s = self.now + UPDATE_PERIOD_S
         return choice.wanted == choice.route
-
-    def _check_later(self) -> None:
-        if self.next_check_s is None:
-            self._at(self.now + UPDATE_PERIOD_S, self._check_again, None)
-        self.next_check_s = self.now + UPDATE_PERIOD_S
 
     def _check_again(self, _: Any) -> None:
         """Choose the route, unless something else had the source do so in the meantime."""

@@ -115,16 +115,14 @@ def machine_facts(versions: Iterable[tuple[str, str]], load_before: float) -> Ma
 def unquiet(bench: Bench) -> list[str]:
     """Return a clause for each disturbance; empty: all machines were quiet."""
     this = "the launcher's machine" if bench.boards else "the machine"
+    machine = bench.machine
+    launcher = BoardFacts("", machine.cores, machine.governor, machine.load_before)
     noises = [noise for start in bench.starts for noise in start.noise]
     return [
         f"{f'board {board.name}' if board.name else this} was not quiet: {what}"
-        for board in (launcher_facts(bench.machine), *bench.boards)
+        for board in (launcher, *bench.boards)
         for what in disturbances(board, noises)
     ]
-
-
-def launcher_facts(machine: Machine) -> BoardFacts:
-    return BoardFacts("", machine.cores, machine.governor, machine.load_before)
 
 
 def disturbances(board: BoardFacts, noises: Iterable[Noise]) -> Iterator[str]:

@@ -115,10 +115,8 @@ def summarise(
     """Compute the figures of a run from its ranks' measurements.
 
     Args:
-        ranks: their measurements.
         completed_s: times of completion in seconds, in order; ``None``: they were not kept, and
             all frames that did not fail came out.
-        hardware: what the boards were like.
     """
     source, sink = ends_of(ranks)
     pace = pace_of(ranks, completed_s)

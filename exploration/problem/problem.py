@@ -257,10 +257,6 @@ def mapping_of(problem: Problem, assignment: Sequence[int]) -> dict[str, list[st
     them: ``edge02_gpu*3|edge03_cpu0-3``. Layers that follow each other in the model become a range
     ``first..last``.
 
-    Args:
-        problem: made of a graph.
-        assignment: (layers,) number of each layer's device or team.
-
     Raises:
         RankSliceError: the problem has no graph.
     """

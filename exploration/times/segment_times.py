@@ -57,9 +57,6 @@ def segment_times(plan: Plan, times: KnownTimes, source: str) -> tuple[SegmentTi
     Ranks of the ``null`` engine sleep as long as the plan says; the others take what a profile
     tells of their layers.
 
-    Args:
-        plan: of the profile's model.
-
     Raises:
         RankSliceError: an accelerator or a layer was not profiled, or an accelerator cannot run
             its layers. All mistakes at once.

@@ -158,8 +158,6 @@ def advice(
     variance than a further start would take away.
 
     Args:
-        parts: the components of the variance.
-        mean: of the frames.
         start_s: time of a start without its frames, the warm-up included.
         frame_s: time that a further frame takes.
         accuracy: half of the wanted interval, over the mean.

@@ -59,12 +59,7 @@ def noise_between(before: Counters, after: Counters) -> Noise:
 
 
 def noise_of(history: BoardHistory, cores: int) -> Noise | None:
-    """Return the noise of a board beside its ranks; ``None``: no two samples have all ranks.
-
-    Args:
-        history: its samples of a start.
-        cores: that it has.
-    """
+    """Return the noise of a board beside its ranks; ``None``: no two samples have all ranks."""
     series = {name: np.array(values) for name, values in history.series.items()}
     ranks = [values for name, values in series.items() if name.startswith("cpu_s.rank")]
     if not ranks or "processor_busy_s" not in series:

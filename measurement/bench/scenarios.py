@@ -179,11 +179,8 @@ def figures_of(
     left out of the latencies.
 
     Args:
-        scenario: which one.
         begins_s: when each frame arrived, or was to arrive; in the order of their numbers.
         ends_s: when its results were out, on the same clock.
-        target_fps: of a server.
-        limit_s: of a server.
 
     Raises:
         RankSliceError: there are too few frames.

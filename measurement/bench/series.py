@@ -191,9 +191,6 @@ def ratios(
     loop latencies are not if the windows differ, as these decide them.
 
     Args:
-        load: under which both were measured.
-        measured: one job.
-        reference: the other.
         paired: whether their starts were measured in turn, and are compared pair by pair.
     """
     ratio = paired_ratio if paired else unpaired_ratio

@@ -173,7 +173,6 @@ def journeys(trace: Trace, window: int | None = None, stretch: Stretch | None = 
     """Return the journeys of the frames whose events are there.
 
     Args:
-        trace: what the ranks did.
         window: frames inside at most; the plan's by default.
         stretch: of a job with two routes, the frames to look at.
 

@@ -152,8 +152,6 @@ def on_one_clock(
     """Return a trace of what ranks did, each by the clock of its own board.
 
     Args:
-        plan: of the job.
-        ranks: what each did, by number.
         by_launcher: samples of a board's clock and that of the launcher, by board.
     """
     ranks = [replace(rank, events=_own_events(plan, rank)) for rank in ranks]

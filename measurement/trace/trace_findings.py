@@ -80,10 +80,7 @@ class Findings:
 def findings(journeys: Journeys, span: Span, summary: RunSummary | None = None) -> Findings:
     """Find what limits a job and what its ranks wait for.
 
-    Args:
-        journeys: of its frames.
-        span: the time to look at.
-        summary: figures of the run; without them nobody knows how much processor time ranks took.
+    Without the figures of the run nobody knows how much processor time ranks took.
     """
     path = critical_path(journeys, span)
     ranks = uses(journeys, span)

@@ -58,8 +58,6 @@ def bench(
     Args:
         folder: made by ``build``. Packages are on their boards (``deploy``).
         against: another build folder, or ``unsliced``.
-        options: how often and how long.
-        on_progress: called with the progress.
         on_turn: called after each turn, with what has been measured.
 
     Raises:

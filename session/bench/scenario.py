@@ -49,11 +49,7 @@ def run_scenario(
     """Run a job under a scenario; no frame is left out, as engines have run once before.
 
     Args:
-        folder: made by ``build``.
-        scenario: how queries come, and which figure counts.
         options: input, frames, window and timeouts; by default as few frames as will do.
-        under: rate and limit of a server.
-        launching: what starts the job.
         on_prepared: called with the number of frames; what it returns, with that of finished ones.
 
     Raises:

@@ -170,9 +170,7 @@ class RunCache:
     def find(self, candidate: Candidate, frames: int | None) -> RunSummary | None:
         """Return what a run of a mapping showed, if there was one.
 
-        Args:
-            candidate: the mapping.
-            frames: how many it must have had; ``None``: any number.
+        ``frames``: how many it must have had; ``None``: any number.
         """
         run = self._runs.get(_entries(candidate))
         return run if run is not None and frames in (None, run.frames) else None

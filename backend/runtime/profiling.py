@@ -70,7 +70,12 @@ def main(text: str) -> None:
     start_again_with(dict(rank.environment))
     # Python warns of forks in processes with threads; those of numpy's library wait for work.
     warnings.simplefilter("ignore")
-    say = _take_stdout()
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # all other output goes to stderr
+
+    def say(record: Record) -> None:
+        print(f"{_MARK}{json.dumps(record)}", file=answers, flush=True)
+
     with make_private(in_memory()) as folder:
         service = _Service(rank, folder.path)
         try:
@@ -81,14 +86,6 @@ def main(text: str) -> None:
         for request in _requests():
             say(service.answer(request))
         service.stop()
-
-
-def _take_stdout() -> Callable[[Record], None]:
-    """Print answers with the returned function; all other output goes to stderr from now on."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-
-    return lambda record: print(f"{_MARK}{json.dumps(record)}", file=answers, flush=True)
 
 
 def _requests() -> Iterator[Record]:

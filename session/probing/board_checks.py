@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from rankslice.backend.boards.answers import BoardCheck, naming_folder
 from rankslice.backend.boards.board_packages import Package
 from rankslice.backend.boards.conversation import Conversation, load_complaints
-from rankslice.backend.boards.probed import BoardReport, Device, Environment
+from rankslice.backend.boards.probed import BoardReport, Environment
 from rankslice.backend.launch.mpirun import MpiRun
 from rankslice.backend.runtime.engines.onnxruntime_providers import PLUGINS, is_library
 from rankslice.backend.wheels import machine_of
@@ -252,7 +252,11 @@ def accelerator_findings(answer: ReachedBoard, job: Job | None) -> list[Finding]
             )
             findings.append(judged(answer.board.name, unit, found, remedy if complaint else ""))
     if any(unit[:3] in ("gpu", "npu") for unit, _ in units):
-        findings += _rights_findings(answer.board.name, answer.report.devices)
+        for device in answer.report.devices:
+            if not device.may_open:
+                path, found = device.path, f"the account may not open {device.path}"
+                remedy = f"add the account to the group of {path}: sudo usermod -aG GROUP USER"
+                findings.append(Finding(answer.board.name, "device", WARN, found, remedy))
     return findings
 
 
@@ -292,11 +296,3 @@ def _provider_finding(answer: ReachedBoard, unit: str, options: Mapping[str, str
     found = f"the onnxruntime of {environment.python} has {joined(has) or 'no provider'}"
     remedy = f"install an onnxruntime with {provider}: {DEPLOY_VENV}"
     return Finding(name, unit, FAIL, f"{found}, not {provider}", remedy)
-
-
-def _rights_findings(name: str, devices: Sequence[Device]) -> Iterator[Finding]:
-    for device in devices:
-        if not device.may_open:
-            remedy = f"add the account to the group of {device.path}: sudo usermod -aG GROUP USER"
-            found = f"the account may not open {device.path}"
-            yield Finding(name, "device", WARN, found, remedy)

@@ -106,7 +106,6 @@ class Bench:
     def _packages(
         self, ranks: Sequence[Rank], folder: Path, platform: Platform, options: ProfileOptions
     ) -> dict[str, tuple[BoardShell, Package]]:
-        """Return shell and package of each board, by its name."""
         boards = {board.name: board for board in platform.boards}
         add_wheels = wheels_for(platform.boards, options.wheels)
         work: dict[str, tuple[BoardShell, Package]] = {}

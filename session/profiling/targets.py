@@ -19,8 +19,6 @@ from rankslice.framework.wording import joined, listed, quoted
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A kind of accelerator that is to be measured."""
-
     rank: Rank
     keys: tuple[str, ...]
     """Of all accelerators of the kind."""

@@ -115,8 +115,6 @@ def left_out_of(
 
 
 class TimeLimit:
-    """When measuring has to end."""
-
     def __init__(self, seconds: float | None = None) -> None:
         """Begin now; ``None``: there is no end."""
         self._end = math.inf if seconds is None else time.monotonic() + seconds

@@ -281,21 +281,15 @@ def _accept(listener: socket.socket | None, callers: Mapping[int, int]) -> dict[
             stream = listener.accept()[0]
         except OSError:
             break
-        caller = _caller(stream)
+        caller = -1  # one that says nothing
+        with contextlib.suppress(OSError, struct.error):
+            caller = _NUMBER.unpack(stream.recv(_NUMBER.size, socket.MSG_DONTWAIT))[0]
         expected = (callers.get(caller), os.geteuid())
         if caller not in accepted and _credentials(stream) == expected:
             accepted[caller] = stream
         else:
             stream.close()
     return accepted
-
-
-def _caller(stream: socket.socket) -> int:
-    """Read the rank that a caller claims to be; -1 if it says nothing."""
-    with contextlib.suppress(OSError, struct.error):
-        number: int = _NUMBER.unpack(stream.recv(_NUMBER.size, socket.MSG_DONTWAIT))[0]
-        return number
-    return -1
 
 
 def swap(

@@ -31,8 +31,6 @@ _MAX_SIZE = (1 << 31) - 1
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What came out of a job."""
-
     job_sha256: str
     outputs: tuple[Tensor, ...]
     records: NDArray[np.void]
@@ -98,7 +96,6 @@ class _Frames(Sequence[NDArray[Any]]):
 
 
 def max_bytes(outputs: Sequence[Tensor], frames: int) -> int:
-    """Return how large a results file of so many frames can be."""
     record = RecordForm(outputs).head.size + sum(spec.nbytes for spec in outputs)
     return len(MAGIC) + _MAX_HEAD + frames * record
 

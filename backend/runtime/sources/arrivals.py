@@ -147,8 +147,6 @@ class Queries(Pulled):
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Where frames wait that have arrived."""
-
     capacity: int
     overflow: str
     """What happens to an arrival that finds it full: ``fail`` or ``drop``."""
@@ -392,6 +390,5 @@ def read_arrival_times(path: Path) -> list[float]:
 
 
 def max_in_a_second(times_s: Sequence[float]) -> int:
-    """Return how many frames arrive within a second at most."""
     counts = (bisect_left(times_s, begin + 1.0) - at for at, begin in enumerate(times_s))
     return max(counts, default=0)

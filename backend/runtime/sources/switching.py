@@ -62,8 +62,6 @@ class Change:
 
 
 class Fixed:
-    """All frames take one route."""
-
     def __init__(self, route: int, reason: str = "as --switch says") -> None:
         self._route = route
         self._reason = reason
@@ -102,14 +100,16 @@ class Automatic:
             self._learn(seen)
             if seen.waiting >= self._surge_queue:
                 return self._begin(seen, f"{seen.waiting} frames were waiting")
-            limit = options.surge_above * (self.normal_fps or float("inf"))
+            limit = options.surge_above * (self.normal_fps or math.inf)
             # Irregular arrivals come close to each other by chance.
             if rate is not None and rate * (1 - 2 * error) > limit:
                 reason = f"{digits(rate)} frames/s arrived, more than {digits(limit)}"
                 return self._begin(seen, reason)
             return USUAL, ""
         self._last_out = None
-        limit = options.normal_below * self._assumed_fps()
+        # Of a rate that is not known, half of what was too much is assumed.
+        assumed_fps = self.normal_fps or (self._began_fps or math.inf) / 2
+        limit = options.normal_below * assumed_fps
         # A frame that has just arrived waits, too, until it is let in; several may come at once.
         few_wait = seen.waiting <= max(1, self._surge_queue // 2)
         if not few_wait or (rate is not None and rate >= limit):
@@ -143,12 +143,6 @@ class Automatic:
         passed_s, self._trial_s = seen.now_s - self._began_s, 2 * self._trial_s
         self.normal_fps = None
         return USUAL, f"a trial, after {digits(passed_s)} s, of what the normal route can handle"
-
-    def _assumed_fps(self) -> float:
-        """Return the rate of the usual route; half of what was too much if it is not known."""
-        if self.normal_fps is not None:
-            return self.normal_fps
-        return float("inf") if self._began_fps is None else self._began_fps / 2
 
     def _arrival_fps(self, now_s: float) -> tuple[float | None, float]:
         """Return the rate of the last arrivals, and its relative standard error.

@@ -82,7 +82,6 @@ class VideoSource(CapturedSource):
         return np.asarray(pixels)
 
     def fit(self) -> Fit:
-        """Return how the frames of the video become those of the model."""
         return self._takes.fit(self.size, self._path.name)
 
     def label(self, index: int) -> str:

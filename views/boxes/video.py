@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rankslice.backend.runtime.sources import EndOfStreamError
-from rankslice.backend.runtime.sources.opencv import load_opencv
-from rankslice.backend.runtime.sources.video_source import VideoSource
+from rankslice.backend.runtime.sources.video_source import VideoSource, load_opencv
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import VIDEO, check_output
 from rankslice.session.prepare import PreparedRun, as_user_errors

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from ..errors import JobError
 from ..figures.acceleration import Acceleration, refuse_fallback
 from ..job import Tensor
-from . import Engine, EngineSettings, hint, truth, wrong_option
+from . import Engine, EngineSettings, FileTensor, hint, match_tensors, truth, wrong_option
 from .litert_package import find_package, first_line
 from .own_process import read_log
-from .signature import FileTensor, match_tensors
 
 _VENDORS = {"openvino": "intel_openvino", "qualcomm": "qualcomm"}
 """Option ``vendor`` -> LiteRT's name of it, of its folder and of its group of options."""

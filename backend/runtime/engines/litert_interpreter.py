@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,15 @@ from ..errors import FrameError, JobError, is_of_memory
 from ..figures.acceleration import Acceleration, refuse_fallback
 from ..job import Tensor
 from ..job.records import VARIABLES
-from ..sizes import Slot
-from . import Engine, EngineSettings
-from .litert_open import OpenRuns, copy_output, fill_input
+from ..sizes import OpenSlot, Slot
+from . import Engine, EngineSettings, FileTensor, match_tensors, refuse_open_sizes
 from .litert_package import LiteRtPackage, first_line
-from .signature import FileTensor, match_tensors, refuse_open_sizes
 
 _UNKNOWN_OPERATOR = re.compile(r"builtin opcode '(\w+)' version '(\d+)'")
 _UNRESOLVED_CUSTOM = re.compile(r"Encountered unresolved custom op: ([^.\s]+)")
+_ERRORS = (ValueError, RuntimeError)
+
+_Shapes = tuple[tuple[int, ...], ...]
 
 
 class InterpreterEngine(Engine):
@@ -37,7 +38,7 @@ class InterpreterEngine(Engine):
         self._interpreter: Any = None
         self._inputs: tuple[int, ...] = ()
         self._outputs: tuple[int, ...] = ()
-        self._open: OpenRuns | None = None
+        self._open: _OpenRuns | None = None
         self._path = Path()
 
     def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
@@ -67,7 +68,9 @@ class InterpreterEngine(Engine):
         row_lists = self._row_lists()
         if is_open or ((resized or row_lists) and not self._delegate):
             sides, repeats = (self._inputs, self._outputs), self._settings.facts.keeps != VARIABLES
-            self._open = OpenRuns(self._interpreter, self._plain, sides, row_lists, repeats=repeats)
+            self._open = _OpenRuns(
+                self._interpreter, self._plain, sides, row_lists, repeats=repeats
+            )
 
     def _plain(self, without_xnnpack: bool) -> Any:
         return self._package.interpreter(
@@ -157,7 +160,7 @@ class InterpreterEngine(Engine):
             self._open.run(inputs, outputs)
             return
         for number, values in zip(self._inputs, inputs, strict=True):
-            fill_input(self._interpreter, number, values)
+            _fill_input(self._interpreter, number, values)
         try:
             self._interpreter.invoke()
         except (ValueError, RuntimeError) as error:
@@ -215,3 +218,119 @@ def _resize(interpreter: Any, inputs: Sequence[Tensor]) -> bool:
             interpreter.resize_tensor_input(details["index"], shape)
             resized = True
     return resized
+
+
+class _OpenRuns:
+    """Runs frames on one interpreter, which gets new sizes when a frame has others than the last.
+
+    XNNPACK does not take tensors without elements: it fails, or gives them random sizes. So frames
+    with such inputs, and those in which WHERE finds nothing, run on a second interpreter without
+    it, which is made when it is needed first.
+    """
+
+    def __init__(
+        self,
+        interpreter: Any,
+        make: Callable[[bool], Any],
+        sides: tuple[Sequence[int], Sequence[int]],
+        row_lists: Sequence[int],
+        *,
+        repeats: bool,
+    ) -> None:
+        """Take an interpreter, and what makes others (``True``: without XNNPACK).
+
+        Args:
+            sides: its numbers of inputs and outputs, in the job's order.
+            row_lists: those of the results of WHERE, with a row for each element that was found.
+            repeats: a frame may be run twice, and by interpreters in turn.
+        """
+        self._make, self._row_lists, self._repeats = make, row_lists, repeats
+        self._inputs, self._outputs = sides
+        self._usual: _SizedInterpreter | None = _SizedInterpreter(interpreter, self._inputs)
+        self._plain: _SizedInterpreter | None = None
+
+    def run(self, inputs: Sequence[NDArray[Any]], outputs: Sequence[Slot]) -> None:
+        used = self._computed(inputs)
+        for number, slot in zip(self._outputs, outputs, strict=True):
+            copy_output(used.values(number), slot)
+
+    def _computed(self, inputs: Sequence[NDArray[Any]]) -> _SizedInterpreter:
+        if not self._repeats or all(values.size for values in inputs):
+            try:
+                self._usual = self._usual or self._sized(plain=False)
+                self._usual.run(inputs)
+                if not self._repeats or all(self._usual.values(n).size for n in self._row_lists):
+                    return self._usual
+            except _ERRORS as error:
+                # Some of its tensors may have the sizes of another frame.
+                self._usual = None
+                if not self._repeats:
+                    raise JobError(_failed(inputs, error)) from None
+        try:
+            self._plain = self._plain or self._sized(plain=True)
+            self._plain.run(inputs)
+        except _ERRORS as error:
+            self._plain = None
+            kind = FrameError if self._repeats and not is_of_memory(error) else JobError
+            raise kind(_failed(inputs, error)) from None
+        return self._plain
+
+    def _sized(self, *, plain: bool) -> _SizedInterpreter:
+        return _SizedInterpreter(self._make(plain), self._inputs)
+
+
+class _SizedInterpreter:
+    """An interpreter with the sizes of the frame that it ran last."""
+
+    def __init__(self, interpreter: Any, inputs: Sequence[int]) -> None:
+        self._interpreter, self._inputs = interpreter, inputs
+        details = {item["index"]: item["shape"] for item in interpreter.get_input_details()}
+        self._shapes: _Shapes = tuple(tuple(details[number].tolist()) for number in inputs)
+        self._has_memory = False
+
+    def run(self, inputs: Sequence[NDArray[Any]]) -> None:
+        shapes = tuple(values.shape for values in inputs)
+        if shapes != self._shapes or not self._has_memory:
+            for number, old, new in zip(self._inputs, self._shapes, shapes, strict=True):
+                if old != new:
+                    self._interpreter.resize_tensor_input(number, new)
+            self._interpreter.allocate_tensors()
+            self._shapes, self._has_memory = shapes, True
+        for number, values in zip(self._inputs, inputs, strict=True):
+            _fill_input(self._interpreter, number, values)
+        self._interpreter.invoke()
+
+    def values(self, number: int) -> NDArray[Any]:
+        """Return a view of a tensor; while it lives, the sizes cannot change."""
+        try:
+            return np.asarray(self._interpreter.tensor(number)())
+        except ValueError:
+            # It refuses what WHERE makes where it finds nothing.
+            details = {item["index"]: item for item in self._interpreter.get_tensor_details()}
+            if 0 in (shape := tuple(details[number]["shape"].tolist())):
+                return np.empty(shape, details[number]["dtype"])
+            raise
+
+
+def _fill_input(interpreter: Any, number: int, values: NDArray[Any]) -> None:
+    if values.shape:
+        np.copyto(interpreter.tensor(number)(), values, casting="no")
+    else:
+        # An accessor gives the number itself, not the memory.
+        interpreter.set_tensor(number, values)
+
+
+def copy_output(values: NDArray[Any], slot: Slot) -> None:
+    if isinstance(slot, OpenSlot):
+        slot.write(values)
+        return
+    if values.shape != slot.shape:
+        raise JobError(
+            f"an output has the shape {list(values.shape)} now, the job says {list(slot.shape)}"
+        )
+    np.copyto(slot, values, casting="no")
+
+
+def _failed(inputs: Sequence[NDArray[Any]], error: Exception) -> str:
+    shapes = ", ".join(str(list(values.shape)) for values in inputs)
+    return f"LiteRT cannot work on inputs of the shapes {shapes}: {first_line(error)}"

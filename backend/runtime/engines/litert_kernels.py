@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from ..errors import JobError
 from ..sizes import private_memory
+from . import FileTensor
 from .litert_package import file_of_package
-from .signature import FileTensor
 
 LIBRARY = "libLiteRt.so"
 _CPU = 1

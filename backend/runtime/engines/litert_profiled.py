@@ -22,9 +22,8 @@ from ..figures.operator_profile import DeviceRuns, OperatorSpans, shapes_text
 from ..job import Tensor
 from ..job.records import VARIABLES
 from ..sizes import Slot
-from .litert_interpreter import InterpreterEngine
+from .litert_interpreter import InterpreterEngine, copy_output
 from .litert_kernels import Kernel, KernelRun, ProfiledModel
-from .litert_open import copy_output
 
 _XNNPACK = "XNNPACK"
 _RAN_ON = "a compiled model of LiteRT"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from numpy.typing import NDArray
 
@@ -16,10 +18,10 @@ from ..figures.acceleration import Acceleration, refuse_fallback
 from ..figures.operator_profile import OperatorSpans, read_profile
 from ..job import Tensor
 from ..process_setup import bind_to_cores
-from . import Engine, EngineSettings
+from ..sizes import OpenSlot, Slot
+from . import Engine, EngineSettings, FileTensor, match_tensors
 from .cuda_stream import CudaError
 from .onnxruntime_cuda import BUFFERS, GRAPH, CudaFrames
-from .onnxruntime_open import OPEN_SIZES, OpenRuns
 from .onnxruntime_package import load_onnxruntime, memory_of
 from .onnxruntime_providers import (
     CPU,
@@ -33,10 +35,17 @@ from .onnxruntime_providers import (
     session_value,
     with_profile,
 )
-from .signature import FileTensor, match_tensors
 
 _TYPES = {"float": "float32", "double": "float64"}
 """onnxruntime's names of types -> ours, where they differ."""
+
+_OPEN_SIZES = "its sizes change from frame to frame"
+"""Why such a session is not bound to buffers once and for all."""
+
+_MAX_KNOWN = 4096
+"""Combinations of the inputs' shapes for which the outputs' shapes are remembered."""
+
+_Shapes: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 def version() -> str:
@@ -70,13 +79,13 @@ class OnnxRuntimeEngine(Engine):
         """Whether a version that does not count operators would leave none to the CPU."""
         self._path = Path()
         self._cuda = CudaFrames(self._provider.options) if self._provider.is_cuda else None
-        self._open: OpenRuns | None = None
+        self._open: _OpenRuns | None = None
 
     def load(self, path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         self._path = path
         self._inputs, self._outputs = inputs, outputs
         if any(spec.is_open for spec in (*inputs, *outputs)):
-            self._open = OpenRuns(inputs, outputs, predicts=not self._settings.facts.keeps)
+            self._open = _OpenRuns(inputs, outputs, predicts=not self._settings.facts.keeps)
         if self._cuda is not None and (reason := self._why_no_graph()):
             self._cuda.leave_out(GRAPH, reason)
         self._start()
@@ -98,7 +107,7 @@ class OnnxRuntimeEngine(Engine):
         if self._settings.exact:
             return "--verify exact"
         if self._open is not None:
-            return OPEN_SIZES
+            return _OPEN_SIZES
         # The first run of a graph computes several times, and a random number would be repeated.
         facts = self._settings.facts
         return facts.keeps or (f"it has {facts.control_flow}" if facts.control_flow else "")
@@ -135,7 +144,7 @@ class OnnxRuntimeEngine(Engine):
     def _why_no_buffers(self) -> str:
         """Return why onnxruntime must copy: it may do so for operators on the CPU, too."""
         if self._open is not None:
-            return OPEN_SIZES
+            return _OPEN_SIZES
         acceleration = self._acceleration
         if self._is_whole or acceleration is None or acceleration.is_full:
             return ""
@@ -298,3 +307,79 @@ def _file_tensor(arg: Any, *, is_output: bool = False) -> FileTensor:
     name = arg.type.removeprefix("tensor(").removesuffix(")")
     sizes = tuple(size if isinstance(size, int) else -1 for size in arg.shape)
     return FileTensor(arg.name, _TYPES.get(name, name), None if is_output and not sizes else sizes)
+
+
+class _OpenRuns:
+    """Binds each frame's slots in the shapes of that frame.
+
+    An output takes its slot's memory only if its shape is known before the run. onnxruntime makes
+    the others, and they are copied. Where shapes follow from those of the inputs, they are known
+    from an earlier frame of the same shapes. Whether they do shows at a frame of which they were
+    predicted wrongly: onnxruntime refuses the memory, the frame is run again, and nothing is
+    predicted any more.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        *,
+        predicts: bool,
+    ) -> None:
+        """Take what the session reads and makes; ``predicts``: a frame may be run twice."""
+        self._inputs, self._outputs = inputs, outputs
+        # If all inputs are fixed, data decide the sizes of the outputs.
+        self._predicts = predicts and any(spec.is_open for spec in inputs)
+        self._known: dict[_Shapes, _Shapes] = {}
+
+    def run(self, session: Any, inputs: Sequence[NDArray[Any]], outputs: Sequence[Slot]) -> None:
+        shapes = tuple(values.shape for values in inputs)
+        predicted = self._known.get(shapes) if self._predicts else None
+        if predicted is not None:
+            with suppress(Exception):  # onnxruntime's exceptions have no common base class
+                self._run(session, inputs, outputs, predicted)
+                return
+        made = self._run(session, inputs, outputs, None)
+        if predicted is not None:  # and wrongly, as the same values are no error now
+            self._predicts = False
+            self._known.clear()
+        if self._predicts and len(self._known) < _MAX_KNOWN:
+            self._known[shapes] = made
+
+    def _run(
+        self,
+        session: Any,
+        inputs: Sequence[NDArray[Any]],
+        outputs: Sequence[Slot],
+        predicted: _Shapes | None,
+    ) -> _Shapes:
+        binding = session.io_binding()
+        for spec, values in zip(self._inputs, inputs, strict=True):
+            binding.bind_input(*memory_of(spec, values.ctypes.data, values.shape))
+        shapes = predicted or tuple(
+            () if isinstance(slot, OpenSlot) else spec.shape
+            for spec, slot in zip(self._outputs, outputs, strict=True)
+        )
+        made: list[tuple[int, OpenSlot]] = []
+        for number, (spec, slot, shape) in enumerate(
+            zip(self._outputs, outputs, shapes, strict=True)
+        ):
+            if isinstance(slot, OpenSlot) and predicted is None:
+                binding.bind_output(spec.name, "cpu")
+                made.append((number, slot))
+                continue
+            values = slot.shaped(shape) if isinstance(slot, OpenSlot) else slot
+            binding.bind_output(*memory_of(spec, values.ctypes.data, shape))
+        session.run_with_iobinding(binding)
+        shapes_made = list(shapes)
+        values_made = binding.get_outputs() if made else ()
+        for number, slot in made:
+            shapes_made[number] = _copy(values_made[number], slot)
+        return tuple(shapes_made)
+
+
+def _copy(made: Any, slot: OpenSlot) -> tuple[int, ...]:
+    shape = tuple(made.shape())
+    target = slot.shaped(shape)
+    ctypes.memmove(target.ctypes.data, made.data_ptr(), target.nbytes)
+    return shape

@@ -31,8 +31,7 @@ from ..errors import JobError, signal_name
 from ..figures.rank_usage import helper_processes
 from ..job import Tensor, typed_view
 from ..keeper import bytes_of
-from . import Engine, EngineSettings
-from .signature import refuse_open_sizes
+from . import Engine, EngineSettings, refuse_open_sizes
 
 _PR_SET_PDEATHSIG = 1
 _PLACE = struct.Struct("=qq")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import JobError
 from .arrivals import Arrivals, Live
-from .opencv import CapturedSource, load_opencv
+from .video_source import CapturedSource, load_opencv
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from ..errors import JobError, reason_of
 from ..keeper import ROLE_SOURCE, STREAM, VARIABLE, connect, is_streamed
 from . import EndOfStreamError, Source, write_frame
-from .json_lines_source import check_types, longest_line, values_of_line
-from .lines import read_line
+from .json_lines_source import check_types, longest_line, read_line, values_of_line
 
 if TYPE_CHECKING:
     from ..job import Tensor

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import JobError
-from .lines import LinesSource
+from .json_lines_source import LinesSource
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

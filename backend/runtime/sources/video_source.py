@@ -1,27 +1,30 @@
-"""Frames of a video file."""
+"""Frames that OpenCV captures; here, from a video file."""
 
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import JobError
-from . import EndOfStreamError, open_ordinary
-from .opencv import CapturedSource, load_opencv
+from . import EndOfStreamError, Source, only_input, open_ordinary
+from .image_input import image_input
+from .image_source import pillow, write_image
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..job import Tensor
     from ..options import RunOptions
+    from ..sizes import Slot
     from .image_input import Fit
 
 _ONLY = "format_whitelist;mov,mp4,m4a,3gp,3g2,mj2,avi,matroska,webm|protocol_whitelist;file"
 """Options of FFmpeg. Playlists would name other files."""
 _OPTIONS = "OPENCV_FFMPEG_CAPTURE_OPTIONS"
-_LOOKED_BEYOND = 100
+_MAX_SKIPPED = 100
 """Frames that are tried after one that cannot be read."""
 _MAX_FPS = 1000.0
 _MATROSKA = (b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67")
@@ -29,6 +32,66 @@ _MATROSKA = (b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67")
 
 _MAX_PARTS = 1 << 16
 """That are looked at: a video has a part for each of its fragments, and few others."""
+
+MAX_PIXELS = 1 << 26
+"""Of a frame; those of 8K have half as many."""
+
+_QUIET = {"OPENCV_LOG_LEVEL": "SILENT", "OPENCV_FFMPEG_LOGLEVEL": "-8"}
+"""What is wrong is told by messages of ours."""
+
+
+def load_opencv() -> Any:
+    """Return the module ``cv2``.
+
+    Raises:
+        JobError: it is not installed.
+    """
+    for name, value in _QUIET.items():
+        os.environ.setdefault(name, value)
+    try:
+        import cv2
+    except ImportError:
+        raise JobError(
+            "videos and cameras need the package opencv-python-headless on the source board:"
+            " install it, or build with --video and deploy with --venv"
+        ) from None
+    return cv2
+
+
+class CapturedSource(Source):
+    def __init__(self, options: RunOptions, inputs: Sequence[Tensor]) -> None:
+        pillow()
+        self._takes = image_input(only_input(options, inputs), options.preprocessing)
+        self._name = options.inputs[0]
+        self.frames = options.frames
+
+    @abstractmethod
+    def pixels(self, index: int) -> NDArray[Any]:
+        """Return a frame: uint8, [H, W, 3], blue first.
+
+        Raises:
+            EndOfStreamError: there is no such frame.
+            JobError: it cannot be read.
+        """
+
+    def read(self, index: int, slots: Sequence[Slot]) -> None:
+        """Write a frame's values, as those of an image with the same pixels."""
+        image = pillow().fromarray(self.pixels(index)[:, :, ::-1].copy())
+        write_image(image, self.label(index), self._takes, slots[0])
+
+    def _size_of(self, capture: Any) -> tuple[int, int]:
+        """Check height and width of the frames of an opened ``cv2.VideoCapture``; return them."""
+        cv2 = load_opencv()
+        height, width = (
+            int(capture.get(side)) for side in (cv2.CAP_PROP_FRAME_HEIGHT, cv2.CAP_PROP_FRAME_WIDTH)
+        )
+        if not 0 < height * width <= MAX_PIXELS:
+            raise JobError(
+                f"{self._name}: has frames of {height}x{width} pixels; expected at most"
+                f" {MAX_PIXELS} pixels"
+            )
+        self._takes.fit((height, width), self._name)
+        return height, width
 
 
 class VideoSource(CapturedSource):
@@ -137,7 +200,7 @@ class VideoSource(CapturedSource):
         lacks_time = self._path.suffix.lower() == ".avi" and self._at_s * fps < 0.9 * promised
         if self._count < promised and (
             lacks_time
-            or any(self._capture.grab() for _ in range(_LOOKED_BEYOND))
+            or any(self._capture.grab() for _ in range(_MAX_SKIPPED))
             or is_cut_short(self._path)
         ):
             raise JobError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rankslice.backend.runtime.engines.signature import FileTensor, match_tensors
+from rankslice.backend.runtime.engines import FileTensor, match_tensors
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import Tensor
 

@@ -23,7 +23,7 @@ from rankslice.backend.runtime.sources import (
     EndOfStreamError,
     Source,
     open_source as open_source_of,
-    opencv,
+    video_source,
 )
 from rankslice.backend.runtime.sources.video_source import is_cut_short
 
@@ -212,7 +212,7 @@ def test_only_frames_that_are_there_count_as_dropped(clip: str, tmp_path: Path) 
 def test_frames_too_large_are_refused_before_one_is_decoded(
     clip: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(opencv, "MAX_PIXELS", 24 * 32 - 1)
+    monkeypatch.setattr(video_source, "MAX_PIXELS", 24 * 32 - 1)
     assert "has frames of 24x32 pixels; expected at most 767 pixels" in message(clip)
 
 

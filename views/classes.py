@@ -86,12 +86,11 @@ def parsed_names(text: str) -> tuple[str, ...]:
 
     Only literals are read, so nothing in the text is executed.
     """
+    wrong = (ValueError, SyntaxError, RecursionError, MemoryError, TypeError, IndexError)
     for parse in (json.loads, ast.literal_eval):
-        value: Any = None
-        with suppress(ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
+        with suppress(*wrong):
             value = parse(text)
-        if isinstance(value, (dict, list)):
-            with suppress(ValueError, TypeError, IndexError):
+            if isinstance(value, (dict, list)):
                 return _names_of(value)
     return ()
 

@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -126,22 +125,21 @@ class LiveView:
         self._console = console
         self._draws = console.is_terminal and not console.is_dumb_terminal
         self._began_s = time.monotonic()
-        self._shown = ExitStack()
         self._live: Live | None = None
         self._lock = threading.Lock()
 
     def __enter__(self) -> LiveView:
         if self._draws:
-            self._live = self._shown.enter_context(
-                Live(console=self._console, auto_refresh=False, transient=True)
-            )
+            self._live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live.start()
             self._live.update(live_view(self._state), refresh=True)
         return self
 
     def __exit__(self, *ended: object) -> None:
         with self._lock:
+            if self._live is not None:
+                self._live.stop()
             self._live = None
-            self._shown.close()
 
     def take(self, board: str, sample: Sample) -> None:
         """Show a board's newest sample."""

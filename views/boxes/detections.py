@@ -157,14 +157,14 @@ def _anchored(anchors: Anchors, heads: Sequence[Array]) -> tuple[Array, Array, A
     width, height, objectness and a score per class: J. Redmon and A. Farhadi, "YOLOv3: An
     incremental improvement" (2018), section 2.1.
     """
-    each = len(anchors) // len(heads)
+    per_head = len(anchors) // len(heads)
     parts = []
     finest = sorted(heads, key=lambda head: -head.size)
     for place, head in enumerate(finest):
-        axes = head_axes(head.shape, each)
+        axes = head_axes(head.shape, per_head)
         assert axes is not None  # as find_outputs has checked
         values = head.astype(np.float64).reshape(axes[0]).transpose(axes[1])
-        sides = np.array(anchors[place * each :][:each])[:, None, None]
+        sides = np.array(anchors[place * per_head :][:per_head])[:, None, None]
         stride = _COARSEST / 2 ** (len(heads) - 1 - place)
         rows, columns = np.mgrid[: values.shape[1], : values.shape[2]]
         with np.errstate(over="ignore"):

@@ -171,17 +171,17 @@ def find_outputs(reading: BoxOptions, outputs: Sequence[Tensor]) -> tuple[int, .
 
 
 def _mistakes_of_heads(anchors: Anchors, heads: Sequence[Tensor]) -> Iterator[Mistake]:
-    each, rest = divmod(len(anchors), len(heads))
+    per_head, rest = divmod(len(anchors), len(heads))
     if rest:
         found = f"has {len(anchors)} pairs for {len(heads)} outputs"
         yield Mistake("--anchors", found, "expected as many for each output")
         return
     for spec in heads:
-        if spec.dtype not in _FLOATS or head_axes(spec.shape, each) is None:
+        if spec.dtype not in _FLOATS or head_axes(spec.shape, per_head) is None:
             yield Mistake(
                 _OPTION,
                 f"output {quoted(spec.name)} is {spec.dtype} {list(spec.shape)}",
-                f"expected floats [1, {each} x (5 + classes), rows, columns], or channels last",
+                f"expected floats [1, {per_head} x (5 + classes), rows, columns], or channels last",
             )
 
 
@@ -218,32 +218,32 @@ def has_score_per_class(shapes: Sequence[Sequence[int]]) -> bool:
 
 def _misfit(reading: BoxOptions, chosen: Sequence[Tensor], number: int) -> str:
     """Return the expected type and shape if an output has others; empty: it fits."""
-    spec, count = chosen[number], len(chosen)
-    shape, is_float = spec.shape, spec.dtype in _FLOATS
-    is_one = len(shape) > 0 and shape[0] == 1
+    spec, count, part = chosen[number], len(chosen), _PARTS[number]
+    shape, is_float, is_integer = spec.shape, spec.dtype in _FLOATS, "int" in spec.dtype[:4]
+    is_one = shape[:1] == (1,)
+
+    def has_axes(count: int) -> bool:
+        return len(shape) == count or (len(shape) == count + 1 and is_one)
+
     if reading.nms is not None and count == 1:
-        fits = len(shape) == 3 and is_one and min(shape[1:]) > 4
-        expected = "[1, 4 + classes, boxes] or [1, boxes, 5 + classes]"
-        return "" if fits and is_float else f"expected floats {expected}"
-    if count == 1 or number == 0:
+        fits = is_float and len(shape) == 3 and is_one and min(shape[1:]) > 4
+        expected = "floats [1, 4 + classes, boxes] or [1, boxes, 5 + classes]"
+    elif count == 1 or number == 0:
         columns = 6 if count == 1 else 4
-        fits = len(shape) in (2, 3) and shape[-1] == columns and (len(shape) == 2 or is_one)
-        expected = f"expected floats [N, {columns}] or [1, N, {columns}]"
+        fits = is_float and has_axes(2) and shape[-1] == columns
+        expected = f"floats [N, {columns}] or [1, N, {columns}]"
         if count == 1:
             expected += ": x1, y1, x2, y2, score, class; name several outputs, or give --nms"
-        return "" if fits and is_float else expected
-    if has_score_per_class([of.shape for of in chosen]) or count == 2:
-        if number == 1:
-            fits = len(shape) == 3 and is_one
-            return "" if fits and is_float else "expected floats [1, classes, N] or [1, N, classes]"
-        fits = len(shape) in (2, 3) and shape[-1] == 3 and (len(shape) == 2 or is_one)
-        is_index = fits and "int" in spec.dtype[:4]
-        return "" if is_index else "expected integers [M, 3]: frame, class and box of each"
-    part = _PARTS[number]
-    if part == "count":
+    elif (has_score_per_class([of.shape for of in chosen]) or count == 2) and number == 1:
+        fits = is_float and len(shape) == 3 and is_one
+        expected = "floats [1, classes, N] or [1, N, classes]"
+    elif has_score_per_class([of.shape for of in chosen]):
+        fits = is_integer and has_axes(2) and shape[-1] == 3
+        expected = "integers [M, 3]: frame, class and box of each"
+    elif part == "count":
         fits = all(size == 1 for size in shape)
-        return "" if fits else "expected the number of boxes, a single value"
-    fits = len(shape) == 1 or (len(shape) == 2 and is_one)
-    is_number = is_float or (part == "classes" and "int" in spec.dtype[:4])
-    kinds = "numbers" if part == "classes" else "floats"
-    return "" if fits and is_number else f"expected {part} as {kinds} [N] or [1, N]"
+        expected = "the number of boxes, a single value"
+    else:
+        fits = has_axes(1) and (is_float or (is_integer and part == "classes"))
+        expected = f"{part} as {'numbers' if part == 'classes' else 'floats'} [N] or [1, N]"
+    return "" if fits else f"expected {expected}"

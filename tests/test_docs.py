@@ -6,13 +6,12 @@ import re
 import runpy
 import shlex
 import shutil
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from command_line import printed
 from needed import NEEDS_FIRST_CORES
+from shown_commands import fenced, steps
 
 from rankslice.backend.runtime.figures import events
 from rankslice.commands.report import report
@@ -25,43 +24,21 @@ from rankslice.views import inspection_json, live, tflite_object
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-SHIPPED = ("models", "mappings", "platforms")
-FENCE = re.compile(r"^```(console|bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SHIPPED = ("models", "mappings", "platforms", "tests/models/tflite")
 
 
-def fenced(page: Path) -> Iterator[tuple[str, str]]:
-    """Yield language and text of a page's fenced blocks."""
-    yield from FENCE.findall(page.read_text(encoding="utf-8"))
+def needs_litert(line: list[str]) -> bool:
+    """Tell whether a line needs LiteRT: to look inside it, or to run what was built of .tflite."""
+    loads = "--internals" in line or line[1:2] == ["build"]
+    return loads and any(word.endswith(".tflite") for word in line)
 
 
-def typed_lines(language: str, text: str) -> list[str]:
-    """Return what a reader would type of a block: with ``console``, what stands after ``$``."""
-    lines = text.replace("\\\n", " ").splitlines()
-    if language == "console":
-        lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
-    return lines
+def is_demo(line: list[str]) -> bool:
+    return line[:2] == ["rankslice", "demo"]
 
 
-def steps(page: Path) -> list[list[str]]:
-    """Return the command lines to run: those of ``rankslice``, and Python blocks as scripts."""
-    commands = []
-    for language, text in fenced(page):
-        if language == "python":
-            commands.append([sys.executable, "-W", "error", "-c", text])
-        else:
-            lines = (shlex.split(line, comments=True) for line in typed_lines(language, text))
-            commands += [line for line in lines if line[:1] == ["rankslice"]]
-    return commands
-
-
-def needs_litert(step: list[str]) -> bool:
-    """Tell whether a step needs LiteRT: to look inside it, or to run what was built of .tflite."""
-    loads = "--internals" in step or step[1:2] == ["build"]
-    return loads and any(word.endswith(".tflite") for word in step)
-
-
-def is_demo(step: list[str]) -> bool:
-    return step[:2] == ["rankslice", "demo"]
+def needs_tensorflow(line: list[str]) -> bool:
+    return any(word.endswith(".h5") for word in line)
 
 
 @pytest.fixture
@@ -73,17 +50,20 @@ def checkout(tmp_path: Path) -> Path:
 
 
 @pytest.mark.ci
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if steps(page)], ids=lambda page: page.name
 )
 def test_the_commands_of_a_page_run(page: Path, checkout: Path) -> None:
-    if any(map(needs_litert, steps(page))):
+    lines = [line for step in steps(page) for line in step.lines]
+    if any(map(needs_litert, lines)):
         pytest.importorskip(
             "ai_edge_litert", reason="ai-edge-litert is not installed (extra: litert)"
         )
     for step in steps(page):
-        if not is_demo(step):
-            printed(step, checkout, COLUMNS="100")
+        if not any(is_demo(line) or needs_tensorflow(line) for line in step.lines):
+            output = "".join(printed(line, checkout, COLUMNS="100") for line in step.lines)
+            assert [] == step.lacks(output), f"{step.lines}\n{output}"
 
 
 @NEEDS_FIRST_CORES
@@ -115,10 +95,11 @@ def test_the_picture_is_the_one_that_inspect_draws(checkout: Path) -> None:
 
 @pytest.mark.slow
 def test_the_demo_runs_as_the_pages_show_it(checkout: Path) -> None:
-    demos = {tuple(step) for page in PAGES for step in steps(page) if is_demo(step)}
+    lines = [line for page in PAGES for step in steps(page) for line in step.lines]
+    demos = {tuple(line) for line in lines if is_demo(line)}
     assert demos
-    for step in demos:
-        assert "frames/s" in printed(step, checkout, COLUMNS="100")
+    for line in demos:
+        assert "frames/s" in printed(line, checkout, COLUMNS="100")
 
 
 def test_the_readme_is_short_and_shows_every_command() -> None:

@@ -7,14 +7,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import rankslice, succeed
+from command_line import printed, rankslice, succeed
 from jobs import shared_core_key
 from keras_networks import drawn, saved
+from shown_commands import steps
 
 from rankslice.backend.runtime.sinks.results import read_results
 from rankslice.frontend.formats.keras.writer import kind_of
 from rankslice.models import convert_digits, train_digits
 from rankslice.networks.digits import heldout_digits
+from rankslice.networks.keras_zoo import keras_source
 
 MODELS = Path(convert_digits.__file__).parent
 LAYERS = (
@@ -168,3 +170,10 @@ def test_inspect_shows_calls_weights_and_products(tmp_path):
     )
     window = 8 * 8 * 4 * (9 * 3 + 9 * 4 + 4)
     assert window + 12 * 5 == totals["macs"]
+
+
+def test_the_keras_file_of_the_page_about_papers_is_sliced_as_it_says(tmp_path):
+    (tmp_path / "resnet50.h5").symlink_to(keras_source("resnet50", "h5"))
+    page = steps(Path(__file__).parents[5] / "docs" / "seeds.md")
+    (step,) = [step for step in page if "resnet50.h5" in step.lines[0]]
+    assert [] == step.lacks("".join(printed(line, tmp_path) for line in step.lines))

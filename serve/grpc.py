@@ -68,6 +68,7 @@ class GrpcServer:
             "ModelReady": ("ModelReadyRequest", answers.model_ready),
             "ServerMetadata": ("ServerMetadataRequest", answers.server),
             "ModelMetadata": ("ModelMetadataRequest", answers.model),
+            "RepositoryIndex": ("RepositoryIndexRequest", answers.index),
             "ModelInfer": ("ModelInferRequest", answers.infer),
         }
         handlers = {
@@ -181,14 +182,19 @@ class _Answers:
 
     async def model(self, request: Any) -> Any:
         model = self._models.named(request.name, request.version)
-        return MESSAGES["ModelMetadataResponse"](**model.metadata())
+        versions = self._models.versions(model.name)
+        return MESSAGES["ModelMetadataResponse"](**model.metadata(versions))
+
+    async def index(self, request: Any) -> Any:
+        models = self._models.index(only_ready=request.ready)
+        return MESSAGES["RepositoryIndexResponse"](models=models)
 
     async def infer(self, request: Any) -> Any:
         with self._metrics.request(self._models.label(request.model_name), PROTOCOL):
             model = self._models.named(request.model_name, request.model_version)
             model.check_ready()
             wanted = rpc.read_request(request, model.inputs, model.outputs)
-            return rpc.answer(model.name, wanted, await model.infer(wanted))
+            return rpc.answer(model.name, model.version, wanted, await model.infer(wanted))
 
 
 def _parsed(message: Any, content: bytes) -> Any:

@@ -181,6 +181,7 @@ def make_app(models: Models, metrics: Metrics, access: Access, limits: Limits) -
             *(Route(path, answers.model) for path in (model, version)),
             *(Route(f"{path}/ready", answers.model_ready) for path in (model, version)),
             *(Route(f"{path}/infer", answers.infer, methods=["POST"]) for path in (model, version)),
+            Route("/v2/repository/index", answers.index, methods=["POST"]),
             Route("/metrics", answers.figures),
         ],
         exception_handlers={
@@ -240,7 +241,19 @@ class _Answers:
         return _json({"name": "rankslice", "version": __version__, "extensions": EXTENSIONS})
 
     async def model(self, request: Request) -> Response:
-        return _json(self._model_of(request).metadata())
+        model = self._model_of(request)
+        return _json(model.metadata(self._models.versions(model.name)))
+
+    async def index(self, request: Request) -> Response:
+        body = bytearray()
+        try:
+            await self._read(request, self._limits.head_bytes, body)
+            only_ready = rest.read_index_request(bytes(body))
+        finally:
+            self._held_bytes -= len(body)
+        return Response(
+            json.dumps(self._models.index(only_ready=only_ready)), media_type="application/json"
+        )
 
     async def model_ready(self, request: Request) -> Response:
         self._model_of(request).check_ready()
@@ -272,7 +285,7 @@ class _Answers:
             results = await _unless_gone(request, model.infer(asked))
         finally:
             self._held_bytes -= len(body)
-        answer = (model.name, asked, results)
+        answer = (model.name, model.version, asked, results)
         numbers = sum(results[spec.name].size for spec in asked.outputs)
         if numbers > _LARGE_NUMBERS and len(asked.as_bytes) < len(asked.outputs):
             content, length = await asyncio.to_thread(rest.write_answer, *answer)

@@ -40,11 +40,11 @@ class _Figures(Collector):
 
     def collect(self) -> Iterator[Metric]:
         for name, (text, read) in _GAUGES.items():
-            gauge = GaugeMetricFamily(f"rankslice_{name}", text, labels=("model",))
+            gauge = GaugeMetricFamily(f"rankslice_{name}", text, labels=("model", "version"))
             for model in self._models:
-                gauge.add_metric((model.name,), read(model))
+                gauge.add_metric((model.name, model.version), read(model))
             yield gauge
-        labels = ("model", "rank")
+        labels = ("model", "version", "rank")
         text = "Processor time of the ranks of the running job."
         families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {
             "cpu_s": CounterMetricFamily("rankslice_rank_cpu_seconds", text, labels=labels)
@@ -54,7 +54,8 @@ class _Figures(Collector):
         for model in self._models:
             for rank, figures in sorted(model.pipeline.rank_figures().items()):
                 for figure in families.keys() & figures.keys():
-                    families[figure].add_metric((model.name, str(rank)), figures[figure])
+                    place = (model.name, model.version, str(rank))
+                    families[figure].add_metric(place, figures[figure])
         yield from families.values()
 
 

@@ -6,12 +6,12 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rankslice.backend.runtime.job import Tensor
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.wording import quoted
+from rankslice.framework.wording import listed, quoted
 from rankslice.serve.protocol.tensors import (
     Reason,
     RefusalError,
@@ -20,6 +20,7 @@ from rankslice.serve.protocol.tensors import (
     invalid,
     metadata_of,
 )
+from rankslice.serve.repository import ONLY_VERSION, Version
 from rankslice.session.keeper.frame_keeper import FailedFrameError, PipelineError, QueueFullError
 
 if TYPE_CHECKING:
@@ -31,18 +32,26 @@ if TYPE_CHECKING:
 
 ServedPipeline: TypeAlias = "Pipeline | Batches"
 
-VERSION = "1"
-"""Of each model: a build folder has one."""
 PLATFORM = "rankslice"
 _POLL_S = 0.05
 
 
 class Model:
-    """A model and the pipeline that computes it. All but :attr:`pipeline` is for one event loop."""
+    """A version of a model and the pipeline that computes it.
 
-    def __init__(self, pipeline: ServedPipeline) -> None:
+    All but :attr:`pipeline` is for one event loop.
+    """
+
+    def __init__(self, pipeline: ServedPipeline, place: Version | None = None) -> None:
+        """Take a pipeline, and where its folder is; ``None``: it is the only version."""
         self.pipeline = pipeline
-        self.name = pipeline.name
+        self.place = place
+        self.name = (place and place.model) or pipeline.name
+        self.version = ONLY_VERSION if place is None else place.number
+        self.title = f"{self.name} {self.version}" if place and place.model else self.name
+        """Its name, with its version if it may have others."""
+        self.fields = {"model": self.name, "version": self.version}
+        """For the log."""
         self.inputs: Sequence[Tensor] = pipeline.inputs
         self.outputs: Sequence[Tensor] = pipeline.outputs
         self._closed: RefusalError | None = None
@@ -66,7 +75,7 @@ class Model:
 
     def close(self, why: str = "is shutting down", retry_after_s: int | None = None) -> None:
         """Take no more requests; tell clients why, and when they may try again."""
-        self._closed = RefusalError(Reason.NOT_READY, f"model {self.name} {why}", retry_after_s)
+        self._closed = RefusalError(Reason.NOT_READY, f"model {self.title} {why}", retry_after_s)
 
     def fail(self, error: RankSliceError) -> None:
         self._closed = self._failed(error)
@@ -76,9 +85,7 @@ class Model:
         self.pipeline, self._closed = pipeline, None
 
     async def drained(self) -> None:
-        """Wait until all requests that have come are answered."""
-        while self.pipeline.kept and self.pipeline.state in ("ready", "recovering"):
-            await asyncio.sleep(_POLL_S)
+        await drained(self.pipeline)
 
     def check_ready(self) -> None:
         """Raise :class:`RefusalError` if it takes no requests."""
@@ -86,11 +93,11 @@ class Model:
             raise self._closed.with_traceback(None)
         state = self.pipeline.state
         if state in ("closing", "ended"):
-            raise RefusalError(Reason.NOT_READY, f"model {self.name} is shutting down")
+            raise RefusalError(Reason.NOT_READY, f"model {self.title} is shutting down")
         if state == "failed":
             raise self._failed(self.pipeline.error)
         if state != "ready":
-            raise RefusalError(Reason.NOT_READY, f"model {self.name} is {state}", 1)
+            raise RefusalError(Reason.NOT_READY, f"model {self.title} is {state}", 1)
 
     async def infer(self, request: Request) -> dict[str, NDArray[Any]]:
         """Return the results of a request; if it is cancelled, so is the frame.
@@ -112,18 +119,18 @@ class Model:
             results = await asyncio.wait_for(asyncio.wrap_future(future), request.timeout_s)
         except asyncio.TimeoutError:
             waited = f"no result within {request.timeout_s:g} s"
-            raise RefusalError(Reason.LATE, f"model {self.name}: {waited}") from None
+            raise RefusalError(Reason.LATE, f"model {self.title}: {waited}") from None
         except FailedFrameError as error:
-            raise invalid(f"model {self.name}: {error}") from None
+            raise invalid(f"model {self.title}: {error}") from None
         except RankSliceError as error:
             raise self._failed(error) from None
         self._rate.count(time.monotonic())
         return results
 
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self, versions: Sequence[str]) -> dict[str, Any]:
         return {
             "name": self.name,
-            "versions": [VERSION],
+            "versions": [*versions],
             "platform": PLATFORM,
             "inputs": metadata_of(self.inputs),
             "outputs": metadata_of(self.outputs),
@@ -132,40 +139,94 @@ class Model:
     def _full(self) -> RefusalError:
         pipeline = self.pipeline
         wait_s = math.ceil(pipeline.limit / self.fps) if self.fps else 1
-        message = f"model {self.name}: {pipeline.limit} requests have no result yet"
+        message = f"model {self.title}: {pipeline.limit} requests have no result yet"
         return RefusalError(Reason.QUEUE_FULL, message, min(wait_s, 60))
 
     def _failed(self, error: RankSliceError | None) -> RefusalError:
-        return RefusalError(Reason.FAILED, f"model {self.name}: {error or 'the job has ended'}")
+        return RefusalError(Reason.FAILED, f"model {self.title}: {error or 'the job has ended'}")
+
+
+async def drained(pipeline: ServedPipeline) -> None:
+    """Wait until all requests that have come are answered."""
+    while pipeline.kept and pipeline.state in ("ready", "recovering"):
+        await asyncio.sleep(_POLL_S)
 
 
 class Models:
-    def __init__(self, models: Sequence[Model]) -> None:
-        self._by_name = {model.name: model for model in models}
-        if len(self._by_name) < len(models):
-            names = [model.name for model in models]
-            twice = next(name for name in names if names.count(name) > 1)
-            problem = "two build folders have a model of this name"
-            raise RankSliceError(Mistake(f"model {quoted(twice)}", problem, "serve one of them"))
+    """Models by their names, each in one version or more."""
 
-    def __iter__(self) -> Any:
-        return iter(self._by_name.values())
+    def __init__(self, models: Sequence[Model]) -> None:
+        self._models: list[Model] = []
+        for model in models:
+            self.add(model)
+
+    def add(self, model: Model) -> None:
+        """Serve another model or version.
+
+        Raises:
+            RankSliceError: it is there already.
+        """
+        if any(other.name == model.name and other.version == model.version for other in self):
+            problem = "two build folders have a model of this name"
+            raise RankSliceError(
+                Mistake(f"model {quoted(model.title)}", problem, "serve one of them")
+            )
+        self._models = sorted([*self._models, model], key=lambda model: int(model.version))
+
+    def remove(self, model: Model) -> None:
+        """Serve a version no more; requests that it has are still answered."""
+        self._models = [other for other in self if other is not model]
+
+    def __iter__(self) -> Iterator[Model]:
+        return iter(self._models)
+
+    def of(self, place: Version) -> Model:
+        return next(model for model in self if model.place == place)
 
     @property
     def are_ready(self) -> bool:
         return all(model.is_ready for model in self)
 
+    def versions(self, name: str) -> list[str]:
+        return [model.version for model in self if model.name == name]
+
     def named(self, name: str, version: str = "") -> Model:
-        if name not in self._by_name:
+        """Return a version of a model; without a number the newest that is ready.
+
+        Raises:
+            RefusalError: there is none.
+        """
+        models = [model for model in self if model.name == name]
+        if not models:
             raise RefusalError(Reason.UNKNOWN, f"no model {quoted(name)}")
-        if version not in ("", VERSION):
-            message = f"model {name} has no version {quoted(version)}, only {VERSION}"
-            raise RefusalError(Reason.UNKNOWN, message)
-        return self._by_name[name]
+        if not version:
+            return next((model for model in reversed(models) if model.is_ready), models[-1])
+        for model in models:
+            if model.version == version:
+                return model
+        message = (
+            f"model {name} has no version {quoted(version)}, only {listed(self.versions(name))}"
+        )
+        raise RefusalError(Reason.UNKNOWN, message)
+
+    def index(self, *, only_ready: bool) -> list[dict[str, str]]:
+        """Return all versions of all models, as the extension for repositories has them."""
+        entries = []
+        for model in sorted(self, key=lambda model: model.name):
+            try:
+                model.check_ready()
+                state, reason = "READY", ""
+            except RefusalError as refusal:
+                state, reason = "UNAVAILABLE", refusal.message
+            if state == "READY" or not only_ready:
+                entries.append(
+                    {"name": model.name, "version": model.version, "state": state, "reason": reason}
+                )
+        return entries
 
     def label(self, name: str) -> str:
         """Return the name for the metrics: none that only a client knows."""
-        return name if name in self._by_name else ""
+        return name if any(model.name == name for model in self) else ""
 
     async def wait_until_ready(self) -> None:
         await asyncio.gather(

@@ -15,13 +15,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rankslice.backend.runtime.job import Tensor
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.serve.access import Access, Address, Limits, listen
-from rankslice.serve.batches import Batches, batched
+from rankslice.serve.batches import Batches, batch_size, batched
 from rankslice.serve.log import log
-from rankslice.serve.models import Model, Models, ServedPipeline
-from rankslice.session.prepare import PreparedRun
+from rankslice.serve.models import Model, Models, ServedPipeline, drained
+from rankslice.serve.repository import Changes, ServedJob, Version, find_versions
 
 if TYPE_CHECKING:
     from rankslice.session.pipeline import Pipeline
@@ -42,18 +41,23 @@ class ServeOptions:
     limits: Limits = field(default_factory=Limits)
     max_delay_s: float | None = None
     """How long a request may wait for others of its batch; ``None``: each is a frame."""
+    watch_s: float | None = None
+    """How often folders are looked at; ``None``: only when a signal says so."""
 
 
 class Serving:
     """Models at their addresses. For one event loop."""
 
-    def __init__(self, pipelines: Sequence[Pipeline], options: ServeOptions) -> None:
+    def __init__(self, jobs: Sequence[ServedJob], options: ServeOptions) -> None:
         check_installed()
         from rankslice.serve.metrics import Metrics
 
         self.access = options.access
+        pipelines = [job.pipeline for job in jobs if job.pipeline is not None]
         served = batched(pipelines, options.max_delay_s)
-        self.models = Models([Model(pipeline) for pipeline in served])
+        self.models = Models(
+            [Model(pipeline, job.version) for pipeline, job in zip(served, jobs, strict=True)]
+        )
         self.metrics = Metrics(self.models)
         self.http = self.grpc = None
         self._servers: list[Any] = []
@@ -98,13 +102,11 @@ def check_installed() -> None:
             raise RankSliceError(Mistake("rankslice serve", problem, MISSING)) from None
 
 
-async def serve(
-    jobs: Sequence[ServedJob], options: ServeOptions, on_ready: Callable[[Serving], None]
-) -> int:
+async def serve(served: Served, options: ServeOptions, on_ready: Callable[[Serving], None]) -> int:
     """Serve jobs until SIGTERM or SIGINT comes; return the exit code.
 
     At the first signal requests that have come are answered, and the jobs end; a second one ends
-    them at once. SIGHUP has the jobs end and their folders opened anew, one after the other.
+    them at once. SIGHUP has the folders opened anew, one after the other.
 
     Raises:
         RankSliceError: a job does not start, or something cannot be served.
@@ -112,31 +114,31 @@ async def serve(
     signals = _Signals()
     is_over = has_failed = False
     try:
-        serving = Serving([job.pipeline for job in jobs if job.pipeline is not None], options)
+        serving = Serving(served.jobs, options)
         await serving.start()
         try:
             if await _first(serving.models.wait_until_ready(), signals.once.wait()):
                 on_ready(serving)
                 failures = _Failures(serving.models)
-                reloading = _reload_at(signals, serving, jobs, options.max_delay_s)
+                reloading = _Reloading(serving.models, served, options).run(signals.reload)
                 work = asyncio.gather(failures.watch(), reloading)
                 await _first(work, signals.once.wait())
                 log(logging.INFO, "draining", "answering the accepted requests, then ending")
-                is_over = await _first(_drain(serving, jobs), signals.twice.wait())
+                is_over = await _first(_drain(serving, served.jobs), signals.twice.wait())
                 has_failed = failures.tell()
         finally:
             if not is_over:
-                await _end_all(job.abort for job in jobs)
+                await _end_all(job.abort for job in served.jobs)
                 await serving.end()
     finally:
-        await _end_all(job.abort for job in jobs)
+        await _end_all(job.abort for job in served.jobs)
     return 128 + signals.last if signals.twice.is_set() else int(has_failed)
 
 
 async def _drain(serving: Serving, jobs: Sequence[ServedJob]) -> None:
     await serving.drain()
     await serving.end()
-    await _end_all(job.pipeline.close for job in jobs if job.pipeline is not None)
+    await _end_all(job.close for job in jobs)
 
 
 class _Failures:
@@ -157,44 +159,129 @@ class _Failures:
             pipeline = model.pipeline
             if pipeline.state == "failed" and pipeline not in self._logged:
                 self._logged = [model.pipeline for model in self._models if model.has_failed]
-                message = f"{model.name}: {pipeline.error}"
-                log(logging.ERROR, "failed", message, model=model.name)
+                message = f"{model.title}: {pipeline.error}"
+                log(logging.ERROR, "failed", message, **model.fields)
         return any(model.has_failed for model in self._models)
 
 
-async def _reload_at(
-    signals: _Signals, serving: Serving, jobs: Sequence[ServedJob], max_delay_s: float | None
-) -> None:
-    """Open all folders anew whenever a signal says so, until cancelled."""
-    while True:
-        await signals.reload.wait()
-        signals.reload.clear()
-        for model, job in zip(serving.models, jobs, strict=True):
-            await _reload(model, job, max_delay_s)
+class Served:
+    """The jobs of all versions in folders, opened."""
+
+    def __init__(self, folders: Sequence[Path], job_of: Callable[[Version], ServedJob]) -> None:
+        """Take what makes the job of a version, which is not opened yet."""
+        self.changes = Changes(folders)
+        self.job_of = job_of
+        self.jobs = [job_of(version) for version in find_versions(folders)]
+
+    def open(self) -> None:
+        for job in self.jobs:
+            job.open()
+
+    def abort(self) -> None:
+        for job in self.jobs:
+            job.abort()
 
 
-async def _reload(model: Model, job: ServedJob, max_delay_s: float | None) -> None:
-    """Open a model's folder anew, unless it cannot be opened."""
-    try:
-        await asyncio.to_thread(job.check)
-    except RankSliceError as error:
-        message = f"{model.name} is left unchanged: {error}"
-        log(logging.WARNING, "not_reloaded", message, model=model.name)
-        return
-    log(logging.INFO, "reloading", f"{model.name}: {job.folder} is reloaded", model=model.name)
-    model.close("is reloading", retry_after_s=1)
-    await model.drained()
-    try:
-        pipeline = await asyncio.to_thread(job.open)
-    except RankSliceError as error:
-        model.fail(error)
-        log(logging.ERROR, "failed", f"{model.name}: {error}", model=model.name)
-        return
-    is_batched = isinstance(model.pipeline, Batches)
-    model.renew(next(batched([pipeline], max_delay_s if is_batched else None)))
-    with suppress(RankSliceError):  # logged as any failure
-        await asyncio.to_thread(model.pipeline.wait_until_ready)
-        log(logging.INFO, "ready", f"{model.name} is ready", model=model.name)
+class _Reloading:
+    """Follows changes in folders, and opens them anew when told to."""
+
+    def __init__(self, models: Models, served: Served, options: ServeOptions) -> None:
+        self._models, self._served, self._options = models, served, options
+
+    async def run(self, told: asyncio.Event) -> None:
+        """Follow, until cancelled; ``told``: to open all folders anew."""
+        while True:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(told.wait(), self._options.watch_s)
+            is_told = told.is_set()
+            told.clear()
+            if is_told:
+                await asyncio.to_thread(self._served.changes.take)
+            new, changed, gone = await asyncio.to_thread(self._served.changes.take)
+            if is_told:
+                changed = [job.version for job in self._served.jobs if job.version not in gone]
+            for version in gone:
+                await self._remove(version)
+            for version in changed:
+                await self._replace(version)
+            for version in new:
+                await self._add(version)
+
+    def _job(self, version: Version) -> ServedJob:
+        return next(job for job in self._served.jobs if job.version == version)
+
+    async def _add(self, version: Version) -> None:
+        job = self._served.job_of(version)
+        self._served.jobs.append(job)
+        try:
+            pipeline = await asyncio.to_thread(job.open)
+            await asyncio.to_thread(pipeline.wait_until_ready)
+            model = Model(self._batched(pipeline), version)
+            self._models.add(model)
+        except RankSliceError as error:
+            self._served.jobs.remove(job)
+            await asyncio.to_thread(job.abort)
+            message = f"{version.folder} is not served: {error}"
+            log(logging.WARNING, "not_loaded", message, model=version.model)
+            return
+        log(logging.INFO, "loaded", f"{model.title} is ready", **model.fields)
+
+    async def _remove(self, version: Version) -> None:
+        job, model = self._job(version), self._models.of(version)
+        self._models.remove(model)
+        self._served.jobs.remove(job)
+        await model.drained()
+        await asyncio.to_thread(job.close)
+        log(logging.INFO, "removed", f"{model.title} is not served any more", **model.fields)
+
+    async def _replace(self, version: Version) -> None:
+        """Open a folder anew, unless it cannot be opened."""
+        job, model = self._job(version), self._models.of(version)
+        try:
+            await asyncio.to_thread(job.check)
+        except RankSliceError as error:
+            message = f"{model.title} is left unchanged: {error}"
+            log(logging.WARNING, "not_reloaded", message, **model.fields)
+            return
+        log(
+            logging.INFO,
+            "reloading",
+            f"{model.title}: {version.folder} is reloaded",
+            **model.fields,
+        )
+        try:
+            pipeline = await asyncio.to_thread(job.open_beside)
+        except RankSliceError as error:
+            if not self._served.changes.is_settled(version):  # it is still being copied
+                return
+            message = f"{model.title} is stopped first, as both jobs do not run at once: {error}"
+            log(logging.WARNING, "stopped_first", message, **model.fields)
+            await self._restart(model, job)
+            return
+        old = model.pipeline
+        model.renew(self._batched(pipeline, like=old))
+        await drained(old)
+        await asyncio.to_thread(job.take, pipeline)
+        log(logging.INFO, "ready", f"{model.title} is ready", **model.fields)
+
+    async def _restart(self, model: Model, job: ServedJob) -> None:
+        model.close("is reloading", retry_after_s=1)
+        await model.drained()
+        try:
+            pipeline = await asyncio.to_thread(job.open)
+        except RankSliceError as error:
+            model.fail(error)
+            log(logging.ERROR, "failed", f"{model.title}: {error}", **model.fields)
+            return
+        model.renew(self._batched(pipeline, like=model.pipeline))
+        with suppress(RankSliceError):  # logged as any failure
+            await asyncio.to_thread(pipeline.wait_until_ready)
+            log(logging.INFO, "ready", f"{model.title} is ready", **model.fields)
+
+    def _batched(self, pipeline: Pipeline, like: ServedPipeline | None = None) -> ServedPipeline:
+        """Return what a model is served by; ``like``: with batches if that has them."""
+        has_batches = isinstance(like, Batches) if like is not None else batch_size(pipeline) > 1
+        return next(batched([pipeline], self._options.max_delay_s if has_batches else None))
 
 
 async def _end_all(ends: Iterable[Callable[[], None]]) -> None:
@@ -251,49 +338,6 @@ async def _first(work: Awaitable[object], stop: Awaitable[object]) -> bool:
             task.cancel()
         # asyncio logs what a gathering future ends with, unless somebody takes it.
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@dataclass
-class ServedJob:
-    """The job of a build folder. Its methods block."""
-
-    folder: Path
-    """As the user named it: a link may lead elsewhere later."""
-    start: Callable[[Path], Pipeline]
-    """Starts the job of a folder, and does not wait until it is ready."""
-    prepare: Callable[[Path], PreparedRun]
-    """Checks a folder whose job is to be started, as far as that is possible beside another one."""
-    pipeline: Pipeline | None = None
-
-    def open(self) -> Pipeline:
-        """Start the job, after the end of the one before."""
-        if self.pipeline is not None:
-            self.pipeline.close()
-        self.pipeline = self.start(self.folder)
-        return self.pipeline
-
-    def check(self) -> None:
-        """Check whether the folder can take the place of the one whose job runs."""
-        prepared = self.prepare(self.folder)
-        job, running = prepared.plan.job, self.pipeline
-        if running is None:
-            return
-        for what, before, after in (
-            ("name", running.name, Path(job.model).stem),
-            ("inputs", _shown(running.inputs), _shown(job.inputs)),
-            ("outputs", _shown(running.outputs), _shown(job.outputs)),
-        ):
-            if before != after:
-                mistake = f"the {what} of its model changed: {after}, before {before}"
-                raise RankSliceError(Mistake(str(prepared.folder), mistake, "restart the server"))
-
-    def abort(self) -> None:
-        if self.pipeline is not None:
-            self.pipeline.abort()
-
-
-def _shown(specs: Sequence[Tensor]) -> str:
-    return ", ".join(f"{spec.name} {spec.dtype}{list(spec.shape)}" for spec in specs)
 
 
 async def return_free_memory() -> None:

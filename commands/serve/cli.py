@@ -57,6 +57,16 @@ class Serves:
         least=0,
         most=60_000,
     )
+    watch: float | None = option(
+        None,
+        "Serve models and versions that are added to the folders, replaced or removed; look every"
+        " so many seconds (default: 1).",
+        float,
+        least=0.05,
+        most=3600,
+        metavar="[SECONDS]",
+        bare=("1", r"\d+(\.\d*)?|\.\d+"),
+    )
     tls_cert: Path | None = option(None, "Certificate chain for TLS (PEM).", Path)
     tls_key: Path | None = option(None, "Private key of --tls-cert (PEM).", Path)
     token_file: Path | None = option(
@@ -72,13 +82,14 @@ class Serves:
 @command(
     "serve",
     "out",
+    "models/ --watch",
     "out --http 0.0.0.0:8000 --tls-cert cert.pem --tls-key key.pem --token-file token",
 )
 def serve(
     folders: Annotated[
         tuple[Path, ...],
         about(
-            "Build folders.",
+            "Build folders, or folders of versions: NAME/1/, NAME/2/.",
             many=lambda texts: tuple(map(Path, texts)),
             is_argument=True,
             metavar="OUT",
@@ -92,7 +103,8 @@ def serve(
     import asyncio
 
     from rankslice.serve.log import mistakes_logged, start_log
-    from rankslice.serve.server import ServedJob, check_installed, serve as serve_jobs
+    from rankslice.serve.repository import ServedJob
+    from rankslice.serve.server import Served, check_installed, serve as serve_jobs
     from rankslice.session.pipeline import open_pipeline, prepare_fed_job
 
     as_json = serves.log == "json"
@@ -106,17 +118,15 @@ def serve(
         wait=False,
     )
     check = partial(prepare_fed_job, options=options, launching=launching, check_memory=False)
-    jobs = [ServedJob(folder, start, check) for folder in folders]
+    served = Served(folders, lambda version: ServedJob(version, start, check))
     with mistakes_logged(as_json=as_json):
         check_installed()
         serve_options = _serve_options(serves)
         try:
-            for job in jobs:
-                job.open()
-            code = asyncio.run(serve_jobs(jobs, serve_options, _tell))
+            served.open()
+            code = asyncio.run(serve_jobs(served, serve_options, _tell))
         finally:
-            for job in jobs:
-                job.abort()
+            served.abort()
     sys.exit(code)
 
 
@@ -149,7 +159,7 @@ def _serve_options(serves: Serves) -> ServeOptions:
     )
     access = read_access(serves.token_file, serves.tls_cert, serves.tls_key)
     delay_s = None if serves.max_delay is None else serves.max_delay / 1e3
-    options = ServeOptions(http, grpc, access, max_delay_s=delay_s)
+    options = ServeOptions(http, grpc, access, max_delay_s=delay_s, watch_s=serves.watch)
     for warning in _address_warnings(options):
         log(logging.WARNING, "exposed", warning)
     return options
@@ -174,7 +184,7 @@ def _tell(serving: Serving) -> None:
     for line in (*_serving_lines(serving), *_curl_example(serving)):
         print_line(screen, on_one_line(line))
     for model in serving.models:
-        log(logging.INFO, "ready", f"{model.name} is ready", model=model.name)
+        log(logging.INFO, "ready", f"{model.title} is ready", **model.fields)
 
 
 def _serving_lines(serving: Serving) -> Iterator[str]:
@@ -191,7 +201,7 @@ def _serving_lines(serving: Serving) -> Iterator[str]:
             ", ".join(f"{spec.name} {datatype_of(spec)}{shape_of(spec)}" for spec in specs)
             for specs in (model.inputs, model.outputs)
         ]
-        yield f"{model.name}: {' -> '.join(tensors)}; {', '.join(places)}"
+        yield f"{model.title}: {' -> '.join(tensors)}; {', '.join(places)}"
 
 
 def _curl_example(serving: Serving) -> Iterator[str]:
@@ -212,4 +222,6 @@ def _curl_example(serving: Serving) -> Iterator[str]:
 
 def _url(serving: Serving, model: Model) -> str:
     kind = "http" if serving.access.cert is None else "https"
-    return f"{kind}://{serving.http}/v2/models/{quote(model.name, safe='')}"
+    path = f"/v2/models/{quote(model.name, safe='')}"
+    has_others = model.place is not None and model.place.model
+    return f"{kind}://{serving.http}{path}{f'/versions/{model.version}' if has_others else ''}"

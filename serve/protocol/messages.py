@@ -27,6 +27,9 @@ _FIELDS = {
     "ModelReadyResponse": "bool ready",
     "ServerMetadataRequest": "",
     "ServerMetadataResponse": "string name, string version, string* extensions",
+    "RepositoryIndexRequest": "string repository_name, bool ready",
+    "RepositoryIndexResponse": "ModelIndex* models",
+    "ModelIndex": "string name, string version, string state, string reason",
     "ModelMetadataRequest": "string name, string version",
     "ModelMetadataResponse": "string name, string* versions, string platform,"
     " TensorMetadata* inputs, TensorMetadata* outputs",

@@ -89,8 +89,14 @@ def read_request(
     )
 
 
+def read_index_request(body: bytes) -> bool:
+    """Return whether only models that are ready are asked for."""
+    record = _object("the request", _json(body)) if body.strip() else {}
+    return _bool("ready", record.get("ready", False))
+
+
 def write_answer(
-    model: str, request: Request, results: Mapping[str, NDArray[Any]]
+    model: str, version: str, request: Request, results: Mapping[str, NDArray[Any]]
 ) -> tuple[bytes, int | None]:
     """Return the body of an answer, and the length of its JSON if binary data follows."""
     items: list[str] = []
@@ -105,7 +111,7 @@ def write_answer(
             items.append(json.dumps(item))
         else:
             items.append(_with_list(item, "data", _numbers(spec, values)))
-    record = {"model_name": model, "model_version": "1"}
+    record = {"model_name": model, "model_version": version}
     header = _with_list({"id": request.id, **record} if request.id else record, "outputs", items)
     content = header.encode()
     return (b"".join((content, *binary)), len(content)) if binary else (content, None)

@@ -84,9 +84,9 @@ def read_request(message: Any, inputs: Sequence[Tensor], outputs: Sequence[Tenso
     )
 
 
-def answer(model: str, request: Request, results: Mapping[str, NDArray[Any]]) -> Any:
+def answer(model: str, version: str, request: Request, results: Mapping[str, NDArray[Any]]) -> Any:
     """Return the ``ModelInferResponse``: values as bytes if those of the request were, too."""
-    message = MESSAGES["ModelInferResponse"](model_name=model, model_version="1", id=request.id)
+    message = MESSAGES["ModelInferResponse"](model_name=model, model_version=version, id=request.id)
     for spec in request.outputs:
         values, datatype = results[spec.name], datatype_of(spec)
         tensor = message.outputs.add(name=spec.name, datatype=datatype, shape=values.shape)

@@ -83,8 +83,8 @@ def test_other_threads_go_on_while_numbers_are_read_and_written() -> None:
     body = (HEAD + ",".join(map(repr, values.reshape(-1).tolist())) + "]}]}").encode()
     assert ticks_during(lambda: rest.read_request(body, None, [X], [X])) > 40
     request, results = Request({}, (X,)), {"x": np.tile(values, 4)}
-    assert ticks_during(lambda: rest.write_answer("m", request, results)) > 20
-    record = json.loads(rest.write_answer("m", request, results)[0])
+    assert ticks_during(lambda: rest.write_answer("m", "1", request, results)) > 20
+    record = json.loads(rest.write_answer("m", "1", request, results)[0])
     assert (results["x"].reshape(-1) == record["outputs"][0]["data"]).all()
 
 

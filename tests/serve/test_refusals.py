@@ -235,12 +235,12 @@ def test_the_metrics_count_what_came_and_why_it_was_refused() -> None:
     for protocol in ("http", "grpc"):
         took_s = lines[f'rankslice_request_seconds_sum{{model="double",protocol="{protocol}"}}']
         assert 0 < float(took_s) < time.monotonic() - began_s
-    gauges = {name: lines[f'rankslice_{name}{{model="double"}}'] for name in GAUGES}
+    gauges = {name: lines[f'rankslice_{name}{{model="double",version="1"}}'] for name in GAUGES}
     assert GAUGES == gauges
-    frames_per_second = float(lines['rankslice_frames_per_second{model="double"}'])
+    frames_per_second = float(lines['rankslice_frames_per_second{model="double",version="1"}'])
     assert frames_per_second >= 2 / (time.monotonic() - began_s)
-    assert "1.5" == lines['rankslice_rank_cpu_seconds_total{model="double",rank="0"}']
-    assert "0.75" == lines['rankslice_rank_compute_share{model="double",rank="0"}']
+    assert "1.5" == lines['rankslice_rank_cpu_seconds_total{model="double",rank="0",version="1"}']
+    assert "0.75" == lines['rankslice_rank_compute_share{model="double",rank="0",version="1"}']
 
 
 GAUGES = {

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pickle
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +16,7 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.reading.read_driver import read_driver
 from rankslice.serve.models import Rate
-from rankslice.serve.server import ServedJob
+from rankslice.serve.repository import Changes, ServedJob, Version, find_versions, state_of
 from rankslice.session.pipeline import prepare_fed_job
 
 
@@ -55,7 +57,7 @@ def served(folder: Path, **changed: Any) -> ServedJob:
     def prepare(path: Path) -> Any:
         return prepare_fed_job(path, RunOptions(), check_memory=False)
 
-    return ServedJob(folder, lambda path: pipeline, prepare, pipeline)
+    return ServedJob(Version(folder), lambda path: pipeline, prepare, pipeline)
 
 
 def test_the_same_model_may(built: Path) -> None:
@@ -81,6 +83,47 @@ def test_a_model_with_other_tensors_may_not(built: Path, kind: str) -> None:
 
 def test_what_is_no_build_folder_may_not(built: Path, tmp_path: Path) -> None:
     job = served(built)
-    job.folder = tmp_path
+    job.version = Version(tmp_path)
     with pytest.raises(RankSliceError, match=r"plan\.json"):
         job.check()
+
+
+def copied(built: Path, *places: Path) -> None:
+    for place in places:
+        shutil.copytree(built, place)
+
+
+def test_folders_have_models_in_versions(built: Path, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    copied(built, models / "a" / "10", models / "a" / "9", models / "b" / "1", models / "a" / "01")
+    (models / "c" / "1").mkdir(parents=True)
+    versions = [Version(models / name / number, name, number) for name, number in
+                (("a", "9"), ("a", "10"), ("b", "1"))]  # fmt: skip
+    assert versions == find_versions([models])
+    assert versions[:2] == find_versions([models / "a"])
+    assert [Version(built), *versions[2:]] == find_versions([built, models / "b"])
+    assert [Version(tmp_path / "none")] == find_versions([tmp_path / "none"])
+
+
+def test_a_change_counts_once_it_is_the_same_twice(built: Path, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    copied(built, models / "a" / "1")
+    one, two = (Version(models / "a" / number, "a", number) for number in "12")
+    changes = Changes([models])
+    assert ([], [], []) == changes.take()
+    copied(built, two.folder)
+    assert ([], [], []) == changes.take()
+    assert ([two], [], []) == changes.take()
+    (two.folder / "report.json").write_text("a run writes it")
+    os.utime(one.folder / "driver.py", (1, 1))
+    assert ([], [], []) == changes.take()
+    assert ([], [one], []) == changes.take()
+    assert changes.is_settled(two)
+    (two.folder / "plan.json").unlink()
+    assert [([], [], [])] * 3 == [changes.take() for _ in range(3)]
+    assert not changes.is_settled(two)
+    shutil.rmtree(two.folder)
+    assert ([], [], []) == changes.take()
+    assert ([], [], [two]) == changes.take()
+    assert ([], [], []) == changes.take()
+    assert () == state_of(two.folder)

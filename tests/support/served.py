@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from rankslice.backend.runtime.frame_records import Failure
 from rankslice.backend.runtime.job import Tensor
 from rankslice.framework.errors import RankSliceError
 from rankslice.serve.access import Access, Address, Limits
+from rankslice.serve.repository import ServedJob, Version
 from rankslice.serve.server import ServeOptions, Serving
 from rankslice.session.frame_arrays import arrays_of
 from rankslice.session.keeper.frame_keeper import FailedFrameError, PipelineError, QueueFullError
@@ -134,6 +136,10 @@ class Served:
         asyncio.run_coroutine_threadsafe(self.serving.drain(), self.loop).result(20)
 
 
+def _not_opened(folder: Path) -> NoReturn:
+    raise AssertionError(f"{folder} is opened")
+
+
 @contextmanager
 def served(
     *pipelines: Doubling | Pipeline,
@@ -151,7 +157,13 @@ def served(
     thread.start()
 
     async def start() -> Serving:
-        serving = Serving(pipelines, options)
+        jobs = [
+            ServedJob(
+                Version(Path(str(number))), _not_opened, _not_opened, cast("Pipeline", pipeline)
+            )
+            for number, pipeline in enumerate(pipelines)
+        ]
+        serving = Serving(jobs, options)
         await serving.start()
         return serving
 

@@ -92,7 +92,8 @@ def read_request(
 def read_index_request(body: bytes) -> bool:
     """Return whether only models that are ready are asked for."""
     record = _object("the request", _json(body)) if body.strip() else {}
-    return _bool("ready", record.get("ready", False))
+    only_ready: bool = _bool("ready", record.get("ready", False))
+    return only_ready
 
 
 def write_answer(

@@ -52,31 +52,31 @@ def raise_mistakes(mistakes: Iterable[Mistake | str]) -> None:
     The first :data:`MAX_LISTED` are listed, the others counted.
     """
     left = iter(mistakes)
-    found = tuple(islice(left, MAX_LISTED))
+    listed = tuple(islice(left, MAX_LISTED))
     more = sum(1 for _ in left)
     if more:
-        raise RankSliceError(*found, f"... and {more} more mistakes")
-    if found:
-        raise RankSliceError(*found)
+        raise RankSliceError(*listed, f"... and {more} more mistakes")
+    if listed:
+        raise RankSliceError(*listed)
 
 
 class CollectedMistakes:
     """The mistakes of several steps, of which each is tried whatever came of the others."""
 
     def __init__(self) -> None:
-        self._found: list[Mistake | str] = []
+        self._mistakes: list[Mistake | str] = []
 
     def catch(self, step: Callable[[], _T]) -> _T | None:
         """Return what a step gives; ``None``: it raised an error, whose mistakes are kept."""
         try:
             return step()
         except RankSliceError as error:
-            self._found.extend(error.mistakes)
+            self._mistakes.extend(error.mistakes)
             return None
 
     def raise_all(self) -> None:
-        if self._found:  # each step has listed few enough
-            raise RankSliceError(*self._found)
+        if self._mistakes:  # each step has listed few enough
+            raise RankSliceError(*self._mistakes)
 
 
 _MAX_COMPARED = 100

@@ -288,12 +288,12 @@ def _nested(member: Any) -> type | None:
 
 def records_in(values: Iterable[Any]) -> dict[type, Any]:
     """Return the records among some values, and those in their fields, by type."""
-    found: dict[type, Any] = {}
+    records: dict[type, Any] = {}
     for value in values:
         if is_record(type(value)):
-            found[type(value)] = value
-            found |= records_in(getattr(value, member.name) for member in fields(value))
-    return found
+            records[type(value)] = value
+            records |= records_in(getattr(value, member.name) for member in fields(value))
+    return records
 
 
 def arguments_of(

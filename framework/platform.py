@@ -81,7 +81,7 @@ class Board:
     def clusters_of(self, cores: Iterable[int]) -> tuple[Cluster, ...]:
         """The clusters that have some of these cores."""
         wanted = frozenset(cores)
-        return tuple(each for each in self.clusters if not wanted.isdisjoint(each.cores))
+        return tuple(c for c in self.clusters if not wanted.isdisjoint(c.cores))
 
     @property
     def gpus_and_npus(self) -> dict[str, Accelerator]:

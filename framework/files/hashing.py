@@ -33,7 +33,7 @@ class FileHashes:
         from concurrent.futures import ThreadPoolExecutor
 
         self._pool = ThreadPoolExecutor()
-        self._found: dict[tuple[int, int], Future[str]] = {}
+        self._hashes: dict[tuple[int, int], Future[str]] = {}
 
     def __enter__(self) -> FileHashes:
         return self
@@ -44,6 +44,6 @@ class FileHashes:
     def begin(self, path: Path) -> Future[str]:
         status = path.stat()
         key = status.st_dev, status.st_ino
-        if key not in self._found:
-            self._found[key] = self._pool.submit(file_sha256, path)
-        return self._found[key]
+        if key not in self._hashes:
+            self._hashes[key] = self._pool.submit(file_sha256, path)
+        return self._hashes[key]

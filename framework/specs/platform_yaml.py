@@ -488,8 +488,8 @@ def _platform(spec: _PlatformSpec, name: str) -> Platform:
 
 def _board(name: str, spec: _BoardSpec) -> Board:
     clusters = tuple(
-        Cluster(name, tuple(sorted(each.cores)), each.kind, each.max_mhz)
-        for name, each in spec.clusters.items()
+        Cluster(name, tuple(sorted(cluster.cores)), cluster.kind, cluster.max_mhz)
+        for name, cluster in spec.clusters.items()
     )
     return Board(
         name=name,
@@ -498,7 +498,9 @@ def _board(name: str, spec: _BoardSpec) -> Board:
         npus=_accelerators(spec.npu),
         cpu=_accelerator(spec.cpu) if spec.cpu is not None else None,
         clusters=clusters,
-        cores=spec.cores or tuple(sorted(core for each in clusters for core in each.cores)) or None,
+        cores=spec.cores
+        or tuple(sorted(core for cluster in clusters for core in cluster.cores))
+        or None,
         **spec.model_dump(exclude={"host", "gpu", "npu", "cpu", "clusters", "cores"}),
     )
 

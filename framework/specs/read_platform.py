@@ -120,7 +120,7 @@ def _gpus(words: list[str]) -> tuple[Accelerator, ...]:
     named = [_GPU_PREFIX.sub("", words[0]), *words[1:]]
     arch, library, *more = [*(word for word in named if word), "", ""]
     if any(more):
-        found = joined([quoted(word) for word in words])
-        raise ValueError(f"{found} are too many words for a GPU and its library")
+        texts = joined([quoted(word) for word in words])
+        raise ValueError(f"{texts} are too many words for a GPU and its library")
     cuda = "cuda" in library.lower() or (not library and arch.lower().startswith("nvidia"))
     return (_CUDA if cuda else _OTHER_GPU,)

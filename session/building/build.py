@@ -254,8 +254,8 @@ def _seen_bounds(model: Path, options: BuildOptions) -> SeenBounds:
 
 def _foreign(folder: Path) -> str:
     """Return the reason why a folder must not be replaced; empty if it may."""
-    if found := other_maker(folder, PLAN, FORMAT, "build"):
-        return found
+    if reason := other_maker(folder, PLAN, FORMAT, "build"):
+        return reason
     if any(map(living_runs, (folder, *(folder / WITHOUT).glob("*")))):
         return "a run is in progress in it: wait until it ends"
     return other_entries(folder, OWN_ENTRIES.__contains__)

@@ -158,9 +158,9 @@ def plan_model(
             weights = tuple(dict.fromkeys((*weights, *more)))
         planned = _with_surge(planned, usual.placements, other, literally)
     unfit = [
-        found
+        pair
         for cut, route in zip(planned.cuts, planned.plan.routes, strict=True)
-        for found in _unfit_layers(cut, route.ranks, boards)
+        for pair in _unfit_layers(cut, route.ranks, boards)
     ]
     raise_mistakes(mistake for unit, mistake in unfit if not unit.allow_fallback)
     warnings = [chosen.warning for chosen in weights if chosen.warning]

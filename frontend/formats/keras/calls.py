@@ -44,7 +44,7 @@ class CallGraph:
 
 def call_graph_of(model: Any) -> CallGraph:
     graph = _graph_of(model)
-    inputs = [(_input_name(tensor), tensor) for tensor in graph.inputs]
+    inputs = [(tensor._keras_history.operation.name, tensor) for tensor in graph.inputs]
     names = {id(tensor): name for name, tensor in inputs}
     taken = {name for name, _ in inputs}
     calls = tuple(_calls(graph, "", names, taken))
@@ -65,7 +65,10 @@ def replay(calls: Iterable[Call], values: Mapping[str, Any]) -> dict[str, Any]:
         symbols = {number: known[name] for number, name in call.reads.items()}
         arguments = (call.arguments.args, call.arguments.kwargs)
         args, kwargs = tree.map_structure(partial(_replaced, symbols), arguments)
-        made = tree.flatten(call.operation(*args, **(kwargs | _inference(call.operation))))
+        # Without the argument for inference, some layers assume training.
+        has_training = getattr(call.operation, "_call_has_training_arg", False)
+        mode = {"training": False} if has_training else {}
+        made = tree.flatten(call.operation(*args, **(kwargs | mode)))
         known |= zip(call.makes, made, strict=True)
     return known
 
@@ -102,12 +105,6 @@ def function_of(
     return function.get_concrete_function()
 
 
-def _inference(operation: Any) -> dict[str, bool]:
-    """Return the argument for inference: without it, some layers assume training."""
-    has_training = getattr(operation, "_call_has_training_arg", False)
-    return {"training": False} if has_training else {}
-
-
 def _replaced(tensors: Mapping[int, Any], item: Any) -> Any:
     return tensors.get(id(item), item)
 
@@ -115,11 +112,6 @@ def _replaced(tensors: Mapping[int, Any], item: Any) -> Any:
 def _graph_of(operation: Any) -> Any:
     graph = getattr(operation, "_functional", None) or operation
     return graph if hasattr(graph, "_nodes_by_depth") else None
-
-
-def _input_name(tensor: Any) -> str:
-    name: str = tensor._keras_history.operation.name
-    return name
 
 
 def _calls(graph: Any, prefix: str, names: dict[int, str], taken: set[str]) -> Iterator[Call]:

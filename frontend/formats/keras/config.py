@@ -47,7 +47,7 @@ def config_mistakes(where: str, config: object) -> Iterator[Mistake]:
     top = {name: value for name, value in config.items() if name not in _NOT_LOADED}
     named = _objects(where, top)
     yield from dict.fromkeys(
-        found for where, value in named for found in _class_mistakes(where, value)
+        mistake for where, value in named for mistake in _class_mistakes(where, value)
     )
 
 

@@ -44,7 +44,8 @@ def check_keras_file(path: Path) -> None:
         RankSliceError: it is not a Keras model, is damaged, unpacks to far more than it is, refers
             to other files, or names classes that are not Keras's. Or h5py is not installed.
     """
-    beginning = _beginning(path)
+    with PositionedFile(path, "expected a Keras model file") as file:
+        beginning = file.bytes_at(0, len(_HDF5))
     if path.suffix.lower() == ".keras":
         if not beginning.startswith(b"PK"):
             found = "is an HDF5 file" if beginning == _HDF5 else "is not a .keras archive"
@@ -53,16 +54,10 @@ def check_keras_file(path: Path) -> None:
         config = _check_archive(path)
     else:
         if beginning != _HDF5:
-            raise RankSliceError(
-                Mistake(str(path), "is not an HDF5 file", "expected a Keras model")
-            )
+            mistake = Mistake(str(path), "is not an HDF5 file", "expected a Keras model")
+            raise RankSliceError(mistake)
         config = _check_hdf5(path)
     raise_mistakes(config_mistakes(str(path), config))
-
-
-def _beginning(path: Path) -> bytes:
-    with PositionedFile(path, "expected a Keras model file") as file:
-        return file.bytes_at(0, len(_HDF5))
 
 
 def _check_archive(path: Path) -> object:

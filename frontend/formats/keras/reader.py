@@ -229,11 +229,9 @@ def _attributes(operation: Any) -> Iterator[tuple[str, AttributeValue]]:
             continue
         if isinstance(value, int | float | str):
             yield name, value
-        elif _is_short_list(value):
+        elif (
+            isinstance(value, list | tuple)
+            and len(value) <= _MAX_ATTRIBUTE
+            and all(isinstance(item, int) for item in value)
+        ):
             yield name, tuple(value)
-
-
-def _is_short_list(value: object) -> bool:
-    if not isinstance(value, list | tuple) or len(value) > _MAX_ATTRIBUTE:
-        return False
-    return all(isinstance(item, int) for item in value)

@@ -157,16 +157,11 @@ def _results(facts: Facts, node: NodeProto) -> Iterable[ValueInfoProto]:
     if not open_ones or any(name not in facts.types for name in inputs_of(node)):
         return ()
     alone = node_alone(facts, node, open_ones)
-    if not _has_inference(node.op_type, node.domain, _opset(facts, node)):
+    opsets = {entry.domain or "ai.onnx": entry.version for entry in facts.model.opset_import}
+    if not _has_inference(node.op_type, node.domain, opsets.get(node.domain or "ai.onnx", 0)):
         return _asked_of_engine(alone)
     kept = _kept_by_loop(facts, node) if node.op_type == "Loop" and not node.domain else ()
     return [*_inferred(alone), *kept]
-
-
-def _opset(facts: Facts, node: NodeProto) -> int:
-    entries = facts.model.opset_import
-    known: dict[str, int] = {entry.domain or "ai.onnx": entry.version for entry in entries}
-    return known.get(node.domain or "ai.onnx", 0)
 
 
 @cache
@@ -354,7 +349,9 @@ def _follow_values(facts: Facts, node: NodeProto) -> None:
         return
     measured = [facts.types.get(name, TypeProto()) for name in node.input]
     if node.op_type == "Shape" and len(outputs) == len(measured) == 1 and is_fixed(measured[0]):
-        chosen = np.array(dims_of(measured[0]), np.int64)[_slice_of(node)]
+        ends = {item.name: item.i for item in node.attribute}
+        sizes = dims_of(measured[0])[ends.get("start") : ends.get("end")]
+        chosen = np.array(sizes, np.int64)
         _learn_value(facts, outputs[0], numpy_helper.from_array(chosen, outputs[0]))
     elif all(name in facts.values for name in inputs_of(node)):
         for name, value in _computed(node_alone(facts, node, outputs)).items():
@@ -366,11 +363,6 @@ def _is_small(facts: Facts, node: NodeProto, name: str) -> bool:
     if not is_fixed(kind):
         return node.op_type == "NonZero"  # as many as its input has, times the rank
     return math.prod(dims_of(kind)) <= _MAX_FOLLOWED
-
-
-def _slice_of(node: NodeProto) -> slice:
-    ends = {item.name: item.i for item in node.attribute}
-    return slice(ends.get("start"), ends.get("end"))
 
 
 def _computed(alone: ModelProto) -> dict[str, TensorProto]:

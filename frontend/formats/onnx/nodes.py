@@ -6,6 +6,7 @@ Also, what boards are told of a sub-model, by its operators.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto
@@ -63,14 +64,10 @@ def _value_of(attribute: AttributeProto) -> AttributeValue | None:
         return tuple(attribute.ints)
     if kind == AttributeProto.FLOATS and len(attribute.floats) <= _MAX_LIST:
         return tuple(attribute.floats)
-    return _text(attribute.s) if kind == AttributeProto.STRING else None
-
-
-def _text(content: bytes) -> str | None:
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return None
+    if kind == AttributeProto.STRING:
+        with suppress(UnicodeDecodeError):
+            return attribute.s.decode()
+    return None
 
 
 def inputs_of(node: NodeProto) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from itertools import zip_longest
 
 from onnx import ModelProto, NodeProto, TensorShapeProto, TypeProto, ValueInfoProto, helper
 
@@ -70,8 +71,16 @@ def open_tensors(
             others.append(inference.at(sizes, share))
     # Sizes of results may peak anywhere below the bounds.
     tries = min(_MAX_TRIES, _MAX_LAYERS_TRIED // len(model.graph.node)) if bounds else 0
-    parts = [_part(bounds, step, number, tries) for number in range(1, tries)]
-    between = [inference.at(sizes, _Share.MOST) for sizes in parts]
+    between = [
+        inference.at(
+            {
+                name: min(-(-size * number // (tries * step)) * step, size)
+                for name, size in bounds.items()
+            },
+            _Share.MOST,
+        )
+        for number in range(1, tries)
+    ]
     by_name = inference.by_name(largest)
     tensors = {
         name: _tensor(
@@ -84,15 +93,10 @@ def open_tensors(
         )
         for name, kind in largest.items()
     }
-    if len(bounds) == 1 and len(parts) + 1 == max(bounds.values()):
+    if len(bounds) == 1 and len(between) + 1 == max(bounds.values()):
         return tensors, ()  # all sizes were tried
     shapes = {name: tensor.shape for name, tensor in tensors.items() if tensor.shape is not None}
     return tensors, tuple(n for n, shape in shapes.items() if shape != dims_of(largest[n]))
-
-
-def _part(bounds: Mapping[str, int], step: int, number: int, of: int) -> dict[str, int]:
-    parts = {name: -(-size * number // (of * step)) * step for name, size in bounds.items()}
-    return {name: min(part, bounds[name]) for name, part in parts.items()}
 
 
 def known_sizes(
@@ -102,13 +106,13 @@ def known_sizes(
     inference = _Inference(model, settled, declared)
     largest = inference.at(settled.bounds, _Share.MOST)
     _, smallest = inference.smallest(settled.bounds, _known(largest))
-    by_name = {}
+    known = {}
     for name, kind in largest.items():
-        sizes = sizes_of(kind) or ()
-        others = (*(sizes_of(smallest.get(name, TypeProto())) or ()), *(None for _ in sizes))
-        pairs = zip(sizes, others, strict=False)
-        by_name[name] = tuple(size if size == other else None for size, other in pairs)
-    return {name: sizes for name, sizes in by_name.items() if sizes}
+        if sizes := sizes_of(kind):
+            others = sizes_of(smallest.get(name, TypeProto())) or ()
+            pairs = zip_longest(sizes, others[: len(sizes)])
+            known[name] = tuple(size if size == other else None for size, other in pairs)
+    return known
 
 
 def _known(types: Mapping[str, TypeProto]) -> int:

@@ -146,12 +146,14 @@ def _graph(
     output_names = tuple(dict.fromkeys(value.name for value in model.graph.output))
     read = [weight for layer in layers for weight in layer.weights]
     passed_on = [weights[name] for name in output_names if name in weights]
+    stored = {weight.name: Tensor(weight.name, weight.dtype, weight.shape) for weight in passed_on}
+    known = {**tensors, **stored}
     return Graph(
         name=name,
         format="onnx",
         layers=layers,
         inputs=tuple(tensors[name] for name in input_names),
-        outputs=tuple(_output(name, tensors, weights) for name in output_names),
+        outputs=tuple(known[name] for name in output_names),
         weights=tuple(dict.fromkeys((*read, *passed_on))),
     )
 
@@ -164,12 +166,6 @@ def _parse(file: WireFile, scan: Scan) -> ModelProto:
     if not is_text(model):
         raise file.malformed(0, "a name is not UTF-8 text")
     return model
-
-
-def _output(name: str, tensors: Mapping[str, Tensor], weights: Mapping[str, Weight]) -> Tensor:
-    if name in weights:
-        return Tensor(name, weights[name].dtype, weights[name].shape)
-    return tensors[name]
 
 
 def _inner_data(

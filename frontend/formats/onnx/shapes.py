@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,12 +52,22 @@ def bind_inputs(
     bound = ModelProto()
     bound.CopyFrom(model)
     inputs = {value.name: value for value in bound.graph.input if value.name not in weights}
-    mistakes = [*_type_mistakes(where, inputs.values())]
-    declared = {
-        name: _sizes(value.type.tensor_type)
-        for name, value in inputs.items()
-        if dtype_of(value.type.tensor_type.elem_type)
-    }
+    mistakes: list[Mistake] = []
+    declared: dict[str, Sizes | None] = {}
+    for name, value in inputs.items():
+        tensor = value.type.tensor_type
+        if dtype_of(tensor.elem_type):
+            sizes = [
+                dim.dim_value
+                if dim.HasField("dim_value") and dim.dim_value >= 0
+                else dim.dim_param or "?"
+                for dim in tensor.shape.dim
+            ]
+            declared[name] = sizes if tensor.HasField("shape") else None
+        else:
+            here = f"{where}: input {quoted(name)}"
+            kind = value.type.WhichOneof("value") or "value without a type"
+            mistakes.append(Mistake(here, f"is a {kind}", "expected a tensor with an element type"))
     settled, wrong = settle_inputs(where, declared, given)
     for name, shape in settled.shapes.items():
         dims = [TensorShapeProto.Dimension(dim_value=size) for size in shape]
@@ -67,23 +78,6 @@ def bind_inputs(
             found = "the model has no such tensor, and no open size of this name"
             mistakes.append(Mistake(f"{where}: {quoted(name)}", found, nearest(name, known)))
     return bound, settled, [*mistakes, *wrong]
-
-
-def _sizes(declared: TypeProto.Tensor) -> Sizes | None:
-    if not declared.HasField("shape"):
-        return None
-    return [
-        dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param or "?"
-        for dim in declared.shape.dim
-    ]
-
-
-def _type_mistakes(where: str, inputs: Iterable[ValueInfoProto]) -> Iterator[Mistake]:
-    for value in inputs:
-        if not dtype_of(value.type.tensor_type.elem_type):
-            here = f"{where}: input {quoted(value.name)}"
-            kind = value.type.WhichOneof("value") or "value without a type"
-            yield Mistake(here, f"is a {kind}", "expected a tensor with an element type")
 
 
 def _bound_mistakes(
@@ -175,21 +169,21 @@ def _contradictions(where: str, model: ModelProto, tensors: Mapping[str, Tensor]
     claims = [_tensor(name, kind) for name, kind in _declared(model).items() if name in made]
     pairs = [(claim, tensors[claim.name]) for claim in claims if claim.dtype]
     wrong = [
-        (claim, found)
-        for claim, found in pairs
-        if claim.dtype != found.dtype
+        (claim, inferred)
+        for claim, inferred in pairs
+        if claim.dtype != inferred.dtype
         or (
-            (not found.is_open and None not in (claim.shape, found.shape))
-            and claim.shape != found.shape
+            not (inferred.is_open or None in (claim.shape, inferred.shape))
+            and claim.shape != inferred.shape
         )
     ]
     if wrong:
-        claim, found = wrong[0]
+        claim, inferred = wrong[0]
         others = f", and {len(wrong) - 1} more" if wrong[1:] else ""
         yield (
             f"{where}: tensor {quoted(claim.name)} is declared as {_described(claim)}, but the"
-            f" model's inputs and layers make it {_described(found)}{others}: what is declared is"
-            " ignored"
+            f" model's inputs and layers make it {_described(inferred)}{others}: what is declared"
+            " is ignored"
         )
 
 
@@ -219,19 +213,6 @@ def _with_declared(
     return tensors
 
 
-def _inlined(model: ModelProto) -> ModelProto:
-    """Return the model with the bodies of its local functions in place of their calls.
-
-    Tensors of the graph keep their names.
-    """
-    if not model.functions:
-        return model
-    try:
-        return onnx.inliner.inline_local_functions(model)
-    except INFERENCE_ERRORS:
-        return model
-
-
 def _declared(model: ModelProto) -> dict[str, TypeProto]:
     graph = model.graph
     return {value.name: value.type for value in (*graph.value_info, *graph.output, *graph.input)}
@@ -249,7 +230,10 @@ def inference_model(model: ModelProto, weights: Mapping[str, Weight]) -> ModelPr
     What it declares of results is left out, and local functions are inlined. Small weights in
     files of their own are read, since shapes may depend on them.
     """
-    model, copy = _inlined(model), ModelProto()
+    if model.functions:
+        with suppress(*INFERENCE_ERRORS):
+            model = onnx.inliner.inline_local_functions(model)
+    copy = ModelProto()
     copy.CopyFrom(model)
     graph = copy.graph
     del graph.initializer[:], graph.node[:], graph.value_info[:]
@@ -263,12 +247,13 @@ def inference_model(model: ModelProto, weights: Mapping[str, Weight]) -> ModelPr
         elif tensor.name not in listed:
             graph.input.append(_value_of(tensor.name, tensor))
     for node in _in_order(model.graph.node):
-        constant = _left_out_constant(node)
-        if constant is None:
+        # The value of a Constant that the skeleton left out.
+        held = [item.t for item in node.attribute if item.name == "value" and item.HasField("t")]
+        if node.op_type == "Constant" and any(map(lacks_values, held)):
+            graph.input.append(_value_of(node.output[0], held[0]))
+        else:
             graph.node.append(node)
             _state_defaults(graph.node[-1])
-        else:
-            graph.input.append(_value_of(node.output[0], constant))
     return copy
 
 
@@ -300,25 +285,9 @@ def _with_values(tensor: TensorProto, weight: Weight) -> TensorProto | None:
     )
 
 
-def _left_out_constant(node: NodeProto) -> TensorProto | None:
-    """Return the value of a Constant node if the skeleton left out what stands in it."""
-    if node.op_type != "Constant" or len(node.output) != 1:
-        return None
-    values = [item.t for item in node.attribute if item.name == "value" and item.HasField("t")]
-    return values[0] if values and lacks_values(values[0]) else None
-
-
 def lacks_values(tensor: TensorProto) -> bool:
-    payloads = (
-        tensor.raw_data,
-        tensor.float_data,
-        tensor.int32_data,
-        tensor.int64_data,
-        tensor.double_data,
-        tensor.uint64_data,
-        tensor.string_data,
-    )
-    return 0 not in tensor.dims and not any(payloads)
+    payloads = ("raw", "float", "int32", "int64", "double", "uint64", "string")
+    return 0 not in tensor.dims and not any(getattr(tensor, f"{name}_data") for name in payloads)
 
 
 def _value_of(name: str, tensor: TensorProto) -> ValueInfoProto:

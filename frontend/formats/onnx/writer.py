@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from onnx import (
     GraphProto,
     ModelProto,
-    NodeProto,
     StringStringEntryProto,
     TensorProto,
     ValueInfoProto,
@@ -150,14 +149,11 @@ def _record(
         return record
     holder = kind.FromString(piece_bytes(record))
     nodes = holder.node if isinstance(holder, GraphProto) else holder.functions[0].node
-    _move(nodes, model.inner_data[record], file)
+    outside = filter(is_external, inner_tensors(nodes))
+    for tensor, data in zip(outside, model.inner_data[record], strict=True):
+        _point(tensor, data, file)
     moved: bytes = holder.SerializeToString()
     return moved
-
-
-def _move(nodes: Iterable[NodeProto], values: Iterable[ByteRange], file: _DataFile) -> None:
-    for tensor, data in zip(filter(is_external, inner_tensors(nodes)), values, strict=True):
-        _point(tensor, data, file)
 
 
 def _declarable(

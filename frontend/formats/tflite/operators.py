@@ -119,8 +119,8 @@ def _states_of_tensors(main: Table, operator: Table) -> Iterator[str]:
 
 def bonds(layers: Sequence[str], kept: Sequence[frozenset[str]]) -> tuple[Bond, ...]:
     users: dict[str, list[str]] = defaultdict(list)
-    for layer, found in zip(layers, kept, strict=True):
-        for state in sorted(found):
+    for layer, states_of_layer in zip(layers, kept, strict=True):
+        for state in sorted(states_of_layer):
             users[state].append(layer)
     return tuple(
         Bond(tuple(names), f"share {state}") for state, names in users.items() if len(names) > 1

@@ -46,8 +46,8 @@ def shapes_in_a_run(path: Path) -> dict[int, tuple[int, ...]]:
 
     Empty where LiteRT is not installed, or cannot run the model.
     """
-    (found,) = _asked(path, [{}]) if find_spec(_PACKAGE) else [""]
-    return {} if isinstance(found, str) else found
+    (answer,) = _asked(path, [{}]) if find_spec(_PACKAGE) else [""]
+    return {} if isinstance(answer, str) else answer
 
 
 def _asked(path: Path, trials: Sequence[Inputs]) -> list[dict[int, tuple[int, ...]] | str]:

@@ -95,7 +95,11 @@ def check_output(
     if str(path) in _STDOUT_NAMES or is_null(path):
         if not may_be_stream:
             raise RankSliceError(Mistake(str(path), "is a stream, and a file is needed", elsewhere))
-        return _stream(path, elsewhere)
+        if is_null(path):
+            return path
+        if sys.stdout is None:
+            raise RankSliceError(Mistake("standard output", "is closed", elsewhere))
+        return STDOUT
     try:
         found = _what_forbids(path, kind)
         if not found and force is False and os.path.lexists(path):
@@ -111,14 +115,6 @@ def check_output(
     if found:
         raise RankSliceError(Mistake(str(path), found, elsewhere))
     return path
-
-
-def _stream(path: Path, elsewhere: str) -> Path:
-    if is_null(path):
-        return path
-    if sys.stdout is None:
-        raise RankSliceError(Mistake("standard output", "is closed", elsewhere))
-    return STDOUT
 
 
 def is_null(path: Path) -> bool:

@@ -76,13 +76,10 @@ def _plain(node: yaml.Node | None, path: str, joint: str, mistakes: list[Mistake
         return [_plain(item, f"{path}[{index}]", joint, mistakes) for index, item in items]
     if isinstance(node, yaml.MappingNode):
         return _plain_mapping(node, path, joint, mistakes)
-    if isinstance(node, yaml.ScalarNode) and not (node.style is None and _is_empty(node.value)):
-        return str(node.value)
-    return None
-
-
-def _is_empty(text: str) -> bool:
-    return text.lower() in ("", "~", "null")
+    if not isinstance(node, yaml.ScalarNode):
+        return None
+    is_empty = node.style is None and node.value.lower() in ("", "~", "null")
+    return None if is_empty else str(node.value)
 
 
 def _plain_mapping(

@@ -52,13 +52,6 @@ def read_document(
         source: The command that makes such files.
         remedy: What to do about a file of another version.
     """
-    return read_record(kind, document_fields(text, where, name, version, source, remedy), where)
-
-
-def document_fields(
-    text: str, where: str, name: str, version: int, source: str, remedy: str
-) -> dict[str, Any]:
-    """Return the object of a text as :func:`read_document` reads it, without format and version."""
     expected = f"expected one that `{source}` made"
     try:
         record = read_json(text, where, expected)
@@ -72,7 +65,7 @@ def document_fields(
         found = f"this is a {name} of version {described(other)}, not {version}"
         expected = f"made by another version of RankSlice: {remedy}"
         raise RankSliceError(Mistake(where, found, expected))
-    return record
+    return read_record(kind, record, where)
 
 
 def document_schema(kind: type[Any], name: str, version: int) -> dict[str, Any]:

@@ -52,7 +52,12 @@ def assign(mapping: Mapping, graph: Graph) -> tuple[tuple[str, ...], ...]:
     quantise or dequantise may be left out: :mod:`rankslice.framework.quantisers` says where they go
     then.
     """
-    names = _names(graph)
+    names = _Names(
+        bare(graph.name),
+        {layer.name: index for index, layer in enumerate(graph.layers)},
+        {tensor.name: layer.name for layer in graph.layers for tensor in layer.outputs},
+        frozenset(tensor.name for tensor in graph.inputs),
+    )
     items, mistakes = _items(mapping, names)
     constant = constant_layers(graph)
     mistakes += _in_several_keys(items, constant)
@@ -76,13 +81,6 @@ def entry_of(assigned: Sequence[Sequence[str]]) -> dict[str, int]:
         for layer in layers:
             entries.setdefault(layer, entry)
     return entries
-
-
-def _names(graph: Graph) -> _Names:
-    position = {layer.name: index for index, layer in enumerate(graph.layers)}
-    maker = {tensor.name: layer.name for layer in graph.layers for tensor in layer.outputs}
-    inputs = frozenset(tensor.name for tensor in graph.inputs)
-    return _Names(bare(graph.name), position, maker, inputs)
 
 
 def _items(mapping: Mapping, names: _Names) -> tuple[list[_Item], list[Mistake | str]]:
@@ -119,7 +117,11 @@ def _resolve(text: str, names: _Names, where: str, *, hint: bool) -> tuple[str, 
         raise RankSliceError(Mistake(where, found, "name the layers one by one"))
     if ranges:
         first, last = (_one(end, names) for end in ranges[0])
-        return _between(first, last, names, where)
+        start, end_at = names.position[first], names.position[last]
+        if start > end_at:
+            found = f"{quoted(first)} comes after {quoted(last)} in {names.model}"
+            raise RankSliceError(Mistake(where, found, "write the earlier layer of a range first"))
+        return tuple(names.position)[start : end_at + 1]
     # A text that begins or ends with dots is not a range of two names, but one unknown name.
     ends = next((split for split in splits if all(split)), (text,))
     lacking = [end for end in ends if not _one(end, names)]
@@ -129,14 +131,6 @@ def _resolve(text: str, names: _Names, where: str, *, hint: bool) -> tuple[str, 
 def _one(name: str, names: _Names) -> str:
     """Return the layer that a name means: its own name comes before that of another's output."""
     return name if name in names.position else names.maker.get(name, "")
-
-
-def _between(first: str, last: str, names: _Names, where: str) -> tuple[str, ...]:
-    start, end = names.position[first], names.position[last]
-    if start > end:
-        found = f"{quoted(first)} comes after {quoted(last)} in {names.model}"
-        raise RankSliceError(Mistake(where, found, "write the earlier layer of a range first"))
-    return tuple(names.position)[start : end + 1]
 
 
 def _no_layer(name: str, names: _Names, where: str, *, hint: bool) -> Mistake:
@@ -162,14 +156,10 @@ def _in_several_keys(items: list[_Item], constant: frozenset[str]) -> list[Mista
             if owner.entry != item.entry and layer not in constant:
                 doubles.setdefault(owner.key, []).append(layer)
         for key, layers in doubles.items():
-            subject = f"{_counted(layers)} in {bare(key)} too"
-            mistakes.append(Mistake(item.where, subject, expected))
+            word, verb = ("layer", "is") if len(layers) == 1 else ("layers", "are")
+            found = f"{word} {listed(layers)} {verb} in {bare(key)} too"
+            mistakes.append(Mistake(item.where, found, expected))
     return mistakes
-
-
-def _counted(layers: list[str]) -> str:
-    word, verb = ("layer", "is") if len(layers) == 1 else ("layers", "are")
-    return f"{word} {listed(layers)} {verb}"
 
 
 def _without_layers(

@@ -69,26 +69,16 @@ def mapping_schema() -> dict[str, object]:
 
 
 def _mistakes(pairs: tuple[tuple[str, object], ...], name: str) -> Iterator[Mistake]:
-    yield from _repeated_keys(pairs, name)
-    for key, layers in pairs:
-        yield from _layer_mistakes(layers, f"{name}: {bare(key)}")
-
-
-def _repeated_keys(pairs: tuple[tuple[str, object], ...], name: str) -> list[Mistake]:
-    times = Counter(key for key, _ in pairs)
     expected = "expected every key once; put its layers into one list"
-    return [
-        Mistake(f"{name}: {bare(key)}", f"the key appears {count} times", expected)
-        for key, count in times.items()
-        if count > 1
-    ]
-
-
-def _layer_mistakes(layers: object, where: str) -> Iterator[Mistake]:
-    if not isinstance(layers, list):
-        yield Mistake(where, f"found {described(layers)}", "expected a list of layer names")
-        return
-    for index, layer in enumerate(layers):
-        if not isinstance(layer, str):
-            found = f"found {described(layer)}"
-            yield Mistake(f"{where}[{index}]", found, "expected the name of a layer")
+    for key, count in Counter(key for key, _ in pairs).items():
+        if count > 1:
+            yield Mistake(f"{name}: {bare(key)}", f"the key appears {count} times", expected)
+    for key, layers in pairs:
+        where = f"{name}: {bare(key)}"
+        if not isinstance(layers, list):
+            yield Mistake(where, f"found {described(layers)}", "expected a list of layer names")
+            continue
+        for index, layer in enumerate(layers):
+            if not isinstance(layer, str):
+                found = f"found {described(layer)}"
+                yield Mistake(f"{where}[{index}]", found, "expected the name of a layer")

@@ -51,12 +51,14 @@ def layer_costs(graph: Graph) -> tuple[LayerCost, ...]:
         macs = 0 if layer.name in constant else macs_of(layer)
         parameters = parameters_of(layer, macs)
         size = {item.name: item.nbytes or 0 for item in held_by(layer)}
+        is_normalisation = layer.op == "BatchNormalization"
+        moments = layer.operands[3:5] if is_normalisation else ()
         costs.append(
             LayerCost(
                 layer=layer.name,
                 macs=macs,
                 parameters=sum(parameters.values()),
-                moments=sum(map(_count, _moments(layer))),
+                moments=sum(_count(item) for item in moments if isinstance(item, Weight)),
                 weight_bytes=sum(size.values()),
                 new_parameters=sum(parameters[name] for name in size if name not in seen),
                 new_weight_bytes=sum(size[name] for name in size if name not in seen),
@@ -96,9 +98,3 @@ def total_size(tensors: Iterable[Tensor]) -> int | None:
             return None
         total += tensor.nbytes
     return total
-
-
-def _moments(layer: Layer) -> list[Weight]:
-    if layer.op != "BatchNormalization":
-        return []
-    return [item for item in layer.operands[3:5] if isinstance(item, Weight)]

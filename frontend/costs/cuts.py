@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
+from operator import add
 
 from rankslice.framework.graph import Graph, Layer, Tensor
 from rankslice.framework.wording import listed, quoted
@@ -51,9 +54,10 @@ class Cut:
 
 def cuts(graph: Graph, costs: Sequence[LayerCost]) -> tuple[Cut, ...]:
     running = running_layers(graph)
-    sums = _sums(costs)
-    total = sum(cost.macs or 0 for cost in costs)
-    all_parameters = sum(cost.new_parameters for cost in costs)
+    figures = ((cost.macs or 0, cost.new_parameters, cost.new_weight_bytes) for cost in costs)
+    sums = [*accumulate(figures, lambda one, other: tuple(map(add, one, other)))]
+    up_to = dict(zip((cost.layer for cost in costs), sums, strict=True))
+    total, all_parameters, _ = sums[-1] if sums else (0, 0, 0)
     spans = lifetimes(graph)
     bound = _bound(graph, running)
     arriving: dict[int, list[Tensor]] = {}
@@ -68,7 +72,8 @@ def cuts(graph: Graph, costs: Sequence[LayerCost]) -> tuple[Cut, ...]:
         crossing |= {tensor.name: tensor for tensor in arriving.get(index, ())}
         for name in leaving.get(index, ()):
             del crossing[name]
-        macs, parameters, weight_bytes = sums[layer.name]
+        fault = next((f"{quoted(n)} cannot cross: {faults[n]}" for n in crossing if faults[n]), "")
+        macs, parameters, weight_bytes = up_to[layer.name]
         all_cuts.append(
             Cut(
                 after=layer.name,
@@ -80,21 +85,10 @@ def cuts(graph: Graph, costs: Sequence[LayerCost]) -> tuple[Cut, ...]:
                 weight_bytes=weight_bytes,
                 share=macs / total if total else (index + 1) / len(running),
                 parameter_share=parameters / all_parameters if all_parameters else 0.0,
-                obstacle=_obstacle(crossing, faults) or bound.get(index, ""),
+                obstacle=fault or bound.get(index, ""),
             )
         )
     return tuple(all_cuts)
-
-
-def _sums(costs: Sequence[LayerCost]) -> dict[str, tuple[int, int, int]]:
-    macs = parameters = weight_bytes = 0
-    sums = {}
-    for cost in costs:
-        macs += cost.macs or 0
-        parameters += cost.new_parameters
-        weight_bytes += cost.new_weight_bytes
-        sums[cost.layer] = (macs, parameters, weight_bytes)
-    return sums
 
 
 def _bound(graph: Graph, running: Sequence[Layer]) -> dict[int, str]:
@@ -107,11 +101,6 @@ def _bound(graph: Graph, running: Sequence[Layer]) -> dict[int, str]:
     return bound
 
 
-def _obstacle(crossing: Iterable[str], faults: Mapping[str, str]) -> str:
-    name = next((name for name in crossing if faults[name]), None)
-    return "" if name is None else f"{quoted(name)} cannot cross: {faults[name]}"
-
-
 def notable_cuts(all_cuts: Sequence[Cut], count: int) -> tuple[Cut, ...]:
     """Return at most ``count`` of the cuts, spread over the model, narrowest first.
 
@@ -122,18 +111,14 @@ def notable_cuts(all_cuts: Sequence[Cut], count: int) -> tuple[Cut, ...]:
     """
     possible = [cut for cut in all_cuts if not cut.obstacle]
     if len(possible) > count:
-        possible = _narrowest_of_parts(possible, count)
+        best: dict[int, Cut] = {}
+        for cut in possible if count else ():
+            if cut.divides:
+                part = min(int(cut.share * count), count - 1)
+                best[part] = min(best.get(part, cut), cut, key=partial(_rank, part, count))
+        possible = [*best.values()]
     return tuple(sorted(possible, key=lambda cut: (cut.nbytes or 0, cut.share)))
 
 
-def _narrowest_of_parts(possible: Sequence[Cut], count: int) -> list[Cut]:
-    best: dict[int, Cut] = {}
-    for cut in possible if count else ():
-        if cut.divides:
-            part = min(int(cut.share * count), count - 1)
-            best[part] = min(best.get(part, cut), cut, key=lambda one: _rank(one, part, count))
-    return list(best.values())
-
-
-def _rank(cut: Cut, part: int, count: int) -> tuple[int, float]:
+def _rank(part: int, count: int, cut: Cut) -> tuple[int, float]:
     return cut.nbytes or 0, abs(cut.share * count - part - 0.5)

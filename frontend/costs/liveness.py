@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 
 from rankslice.framework.graph import Graph, Layer, Tensor, constant_layers
 from rankslice.frontend.partition.partition import used_layers
@@ -76,7 +76,11 @@ def peak_memory(graph: Graph) -> Peak:
     running = running_layers(graph)
     spans = lifetimes(graph)
     output_names = {tensor.name for tensor in graph.outputs}
-    sizes = list(_sizes(spans, len(running)))
+    change = [0] * (len(running) + 1)
+    for span in spans:
+        change[span.first] += span.tensor.nbytes or 0
+        change[span.last + 1] -= span.tensor.nbytes or 0
+    sizes = [*accumulate(change[:-1])]
     top = max(range(len(sizes)), key=sizes.__getitem__, default=None)
     return Peak(
         nbytes=0 if top is None else sizes[top],
@@ -88,17 +92,6 @@ def peak_memory(graph: Graph) -> Peak:
             and (span.last > span.first or span.tensor.name in output_names)
         ),
     )
-
-
-def _sizes(spans: tuple[Lifetime, ...], count: int) -> Iterator[int]:
-    change = [0] * (count + 1)
-    for span in spans:
-        change[span.first] += span.tensor.nbytes or 0
-        change[span.last + 1] -= span.tensor.nbytes or 0
-    held = 0
-    for difference in change[:count]:
-        held += difference
-        yield held
 
 
 def largest_tensor(graph: Graph) -> Tensor | None:

@@ -104,17 +104,24 @@ class RunsFigure:
 
 _whole = partial(fixed_text, decimals=0)
 _Value = Callable[[RunSummary], float | None]
+
+
+def _time(field: str, key: str) -> _Value:
+    """Return what gives a time of a run; a run without frames, as of a server, has none."""
+    return lambda run: getattr(run, field)[key] if run.completed else None
+
+
 _FIGURES: dict[str, tuple[_Value, Callable[[float], str]]] = {
     "throughput, frames/s": (lambda run: run.throughput_fps, fixed_text),
-    "latency mean, ms": (lambda run: run.latency_ms["mean"], ms_text),
-    "latency p50, ms": (lambda run: run.latency_ms["p50"], ms_text),
-    "latency p90, ms": (lambda run: run.latency_ms["p90"], ms_text),
-    "latency p99, ms": (lambda run: run.latency_ms["p99"], ms_text),
+    "latency mean, ms": (_time("latency_ms", "mean"), ms_text),
+    "latency p50, ms": (_time("latency_ms", "p50"), ms_text),
+    "latency p90, ms": (_time("latency_ms", "p90"), ms_text),
+    "latency p99, ms": (_time("latency_ms", "p99"), ms_text),
     "latency p99.9, ms": (lambda run: _p999(run), ms_text),
-    "latency max, ms": (lambda run: run.latency_ms["max"], ms_text),
-    "preprocessing mean, ms": (lambda run: run.preprocess_ms["mean"], ms_text),
+    "latency max, ms": (_time("latency_ms", "max"), ms_text),
+    "preprocessing mean, ms": (_time("preprocess_ms", "mean"), ms_text),
     "slowest rank, compute mean, ms": (lambda run: _slowest(run), ms_text),
-    "postprocessing mean, ms": (lambda run: run.postprocess_ms["mean"], ms_text),
+    "postprocessing mean, ms": (_time("postprocess_ms", "mean"), ms_text),
     "energy per frame": (lambda run: run.mj_per_frame, millijoules_text),
     "hottest zone, °C": (lambda run: _hottest(run), partial(fixed_text, decimals=1)),
     "memory of all ranks, MB": (lambda run: sum(r.memory_mb for r in run.ranks), mb_text),

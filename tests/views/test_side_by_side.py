@@ -25,6 +25,7 @@ def test_ratios_are_to_the_first_run() -> None:
 def test_what_is_not_known_has_neither_value_nor_ratio() -> None:
     assert ratio("throughput, frames/s", throughput_fps=None) is None
     assert ratio("energy per frame", energy=()) is None
+    assert ratio("latency p50, ms", completed=0) is None
     assert "latency p99.9, ms" not in [figure.name for figure in figures([kept_run()])]
     (row,) = [figure for figure in figures([kept_run(energy=())]) if figure.name == "window"]
     assert ("window", ("4",)) == (row.name, row.texts)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import ipaddress
 import re
 import shlex
-from collections.abc import Sized
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from rankslice.backend.agent.protocol import MARK
+from rankslice.backend.runtime.figures.sampling import Sample
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.reading.records import Only, between, read_record
 from rankslice.framework.reading.untrusted_json import (
@@ -110,12 +110,17 @@ def is_ipv4(text: str) -> bool:
 _NoAddress = Annotated[str, Only(lambda text: not text or is_ipv4(text), "an IPv4 address")]
 
 
-def _is_short(values: Sized) -> bool:
-    return len(values) <= _MAX_VALUES
+def _is_bounded(sample: dict[str, Any]) -> bool:
+    values = sample["values"]
+    return (
+        max(len(values), len(sample["absent"])) <= _MAX_VALUES
+        and all(map(_QUANTITY.fullmatch, values))
+        and max(map(abs, values.values()), default=0) <= _MAX_VALUE
+        and sample["time_ns"] >= 0
+    )
 
 
-def _are_quantities(values: dict[str, float]) -> bool:
-    return _is_short(values) and all(map(_QUANTITY.fullmatch, values))
+_SAMPLE = Only(_is_bounded, f"a sample of {_MAX_VALUES} quantities or fewer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,26 +176,13 @@ class CoRunnerReport:
 
 
 @dataclass(frozen=True, slots=True)
-class BoardSample:
-    time_ns: Annotated[int, between(0, MAX_NUMBER)]
-    """Of the clock of the board that never goes back."""
-    values: Annotated[
-        dict[str, Annotated[float, between(-_MAX_VALUE, _MAX_VALUE)]],
-        Only(_are_quantities, f"{_MAX_VALUES} quantities or fewer"),
-    ]
-    """By ``quantity`` or ``quantity.part``."""
-    absent: Annotated[tuple[str, ...], Only(_is_short, f"{_MAX_VALUES} texts or fewer")]
-    """Kinds of values that the board does not tell."""
-
-
-@dataclass(frozen=True, slots=True)
 class WatchReport:
     state: Annotated[str, Only(_STATES.__contains__, "a state of a watch")]
     message: str
     """Of a rank, or a watchdog; empty: none."""
     ranks: Annotated[int, between(0, MAX_NUMBER)]
     daemon: bool
-    sample: BoardSample | None = None
+    sample: Annotated[Sample, _SAMPLE] | None = None
     """In a report of state ``sample``."""
 
 

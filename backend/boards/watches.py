@@ -21,7 +21,7 @@ from rankslice.backend.boards.remote_process import RemoteProcess
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.launch.job import MAX_LINES, end_session
 from rankslice.backend.launch.messages import MESSAGE, BoardMessage, first_message, is_sudden
-from rankslice.backend.runtime.figures.sampling import OnSample, Sample
+from rankslice.backend.runtime.figures.sampling import OnSample
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.wording import joined
 
@@ -179,9 +179,7 @@ class _Watch:
         self._beats += 1
         self.started = self.started or report.ranks > 0
         if report.sample is not None:
-            sample = report.sample
-            values = {name: float(value) for name, value in sample.values.items()}
-            self._on_sample(self.shell.login.board, Sample(sample.time_ns, values, sample.absent))
+            self._on_sample(self.shell.login.board, report.sample)
         if report.state == "alive":
             self._note_losses(report)
         if report.state == "message" and len(self._lines) < MAX_LINES:

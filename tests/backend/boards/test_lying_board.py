@@ -31,7 +31,6 @@ from real_jobs import chain_folder
 from rankslice.backend.boards.accelerator import Accelerator, SubModel, Timings
 from rankslice.backend.boards.answers import (
     BoardCheck,
-    BoardSample,
     ClockReport,
     CoRunnerReport,
     Done,
@@ -64,6 +63,7 @@ from rankslice.backend.boards.probed import (
 from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.boards.watches import Watches
 from rankslice.backend.launch.mpirun import MpiRun
+from rankslice.backend.runtime.figures.sampling import Sample
 from rankslice.backend.runtime.job import Rank
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.errors import RankSliceError
@@ -258,7 +258,7 @@ GREETING = {
     "core_kinds": ["ARM, 446"],
 }
 MEASURED = {"samples_ns": [1], "memory_bytes": 1, "gpu_bytes": 1, "energy_uj": 1}
-SAMPLE = BoardSample(1, {"temperature_c.cpu": 50.5}, ("power",))
+SAMPLE = Sample(1, {"temperature_c.cpu": 50.5}, ("power",))
 HEARD = [
     *(asdict(WatchReport(state, "x", 1, True)) for state in ("watching", "alive", "message")),
     asdict(WatchReport("sample", "", 0, False, SAMPLE)),

@@ -11,7 +11,7 @@ import base64
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -24,7 +24,7 @@ from rankslice.backend.runtime.job import NO_FACTS, Facts, Rank
 from rankslice.backend.runtime.job.strict import plain
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import ByteRange, Tensor
-from rankslice.framework.profile import Core, MeasuredBoard
+from rankslice.framework.profile import MeasuredBoard
 from rankslice.framework.reading.records import Only, between
 from rankslice.framework.wording import on_one_line
 
@@ -80,21 +80,9 @@ class Greeting:
     engine_version: str
     rank_bytes: _Amount
     """Memory of a process with the engine and no layers."""
-    sensor: str | None
-    idle_mw: _Amount | None
-    host: str
-    machine: str
-    processor: str
-    python: str
-    memory_bytes: _Amount
-    cores: tuple[Core, ...]
     core_kinds: tuple[str, ...]
     """Kind and speed of each core, as far as the board knows; equal texts mean equal cores."""
-
-    def board(self, name: str) -> MeasuredBoard:
-        names = {field.name for field in fields(MeasuredBoard)} - {"name"}
-        values: dict[str, Any] = {field_name: getattr(self, field_name) for field_name in names}
-        return MeasuredBoard(name=name, **values)
+    board: MeasuredBoard
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +168,8 @@ class Accelerator:
         if "problems" in answer:
             found = "; ".join(self._record(_Problems, answer).problems)
             raise self._shell.mistake(found.replace("rankslice deploy OUT --venv", _REMEDY))
-        return self._record(Greeting, answer)
+        greeting = self._record(Greeting, answer)
+        return replace(greeting, board=replace(greeting.board, name=self._rank.board))
 
     def _record(self, kind: type[T], answer: Answer) -> T:
         return read_answer(kind, answer, self._shell.login.full_name)

@@ -119,9 +119,8 @@ class _Service:
                 idle_mw = round(1e3 * sensor.joules() / sensor.seconds) if idle_s else None
         open_engine(self._rank.engine, self._settings).close()
         cores = core_numbers()
-        return {
-            "engine_version": engine_version(self._rank.engine),
-            "rank_bytes": round(1e6 * peak_memory_mb()),
+        board = {
+            "name": self._rank.board,
             "sensor": sensor.name if sensor is not None else None,
             "idle_mw": idle_mw,
             "host": socket.gethostname(),
@@ -134,7 +133,12 @@ class _Service:
                 for number in cores
                 for governor, most_khz in [clock_of(number)]
             ],
+        }
+        return {
+            "engine_version": engine_version(self._rank.engine),
+            "rank_bytes": round(1e6 * peak_memory_mb()),
             "core_kinds": core_kinds(cores[-1] + 1),
+            "board": board,
         }
 
     def answer(self, request: Record) -> Record:

@@ -97,7 +97,7 @@ def described(target: Target, greeting: Greeting) -> ProfiledKind:
         allow_fallback=rank.allow_fallback,
         neighbours=tuple(other.key for other in target.neighbours),
         rank_bytes=greeting.rank_bytes,
-        board=greeting.board(rank.board),
+        board=greeting.board,
         spans=(),
     )
 

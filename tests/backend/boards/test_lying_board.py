@@ -210,7 +210,7 @@ def network(liar: Liar) -> None:
 def accelerator(liar: Liar) -> None:
     rank = Rank(0, "edge01_cpu0", "edge01", "liar.invalid", "cpu0", (0,), "onnxruntime", ())
     with Accelerator(liar.shell, package(liar.folder / "package"), rank, ()) as found:
-        found.greet().board("edge01")
+        found.greet()
         model = SubModel({"x.onnx": [b""]}, (), ())
         found.measure(model, Timings())
         found.compute(model)
@@ -247,15 +247,18 @@ def full_report(folder: Path) -> dict[str, Any]:
 GREETING = {
     "engine_version": "1",
     "rank_bytes": 1,
-    "sensor": "ina",
-    "idle_mw": 1,
-    "host": "edge01",
-    "machine": "aarch64",
-    "processor": "A",
-    "python": "3.12",
-    "memory_bytes": 1,
-    "cores": [{"number": 0, "governor": "performance", "most_khz": 1}],
     "core_kinds": ["ARM, 446"],
+    "board": {
+        "name": "edge01",
+        "sensor": "ina",
+        "idle_mw": 1,
+        "host": "edge01",
+        "machine": "aarch64",
+        "processor": "A",
+        "python": "3.12",
+        "memory_bytes": 1,
+        "cores": [{"number": 0, "governor": "performance", "most_khz": 1}],
+    },
 }
 MEASURED = {"samples_ns": [1], "memory_bytes": 1, "gpu_bytes": 1, "energy_uj": 1}
 SAMPLE = Sample(1, {"temperature_c.cpu": 50.5}, ("power",))

@@ -126,7 +126,7 @@ def chip(tmp_path: Path) -> Path:
 def test_energy_is_what_the_boards_sensor_tells(tmp_path: Path, model: Path, chip: Path) -> None:
     with accelerator(tmp_path, model, SLEEPING) as opened:
         give_sensors(tmp_path, tmp_path / "sys")
-        board = opened.greet(idle_s=0.05).board("local")
+        board = opened.greet(idle_s=0.05).board
         assert ("hwmon ina219 power1_input", 5000) == (board.sensor, board.idle_mw)
         energy_uj = opened.measure(whole(model), replace(RUNS, energy_s=0.1)).energy_uj
         assert energy_uj is not None
@@ -140,7 +140,7 @@ def test_energy_of_a_sensor_that_goes_wrong_is_absent(
     with accelerator(tmp_path, model, SLEEPING) as opened:
         give_sensors(tmp_path, tmp_path / "sys")
         (chip / "power1_input").write_text("-1")
-        assert opened.greet(idle_s=0.05).board("local").idle_mw is None
+        assert opened.greet(idle_s=0.05).board.idle_mw is None
         reading = opened.measure(whole(model), replace(RUNS, energy_s=0.05))
         assert (None, None) == (reading.energy_uj, reading.problem)
 
@@ -150,7 +150,7 @@ def test_the_greeting_tells_of_engine_and_board(opened: Accelerator) -> None:
     greeting = opened.greet()
     assert f"onnxruntime {onnxruntime.__version__}" == greeting.engine_version
     assert greeting.rank_bytes > 10_000_000
-    assert os.cpu_count() == len(greeting.board("local").cores)
+    assert os.cpu_count() == len(greeting.board.cores)
 
 
 def test_what_the_engine_refuses_is_told_and_the_next_one_measured(

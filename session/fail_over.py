@@ -143,13 +143,12 @@ class Survivors:
         accused = accused_boards(error, plan)
         if not accused:
             raise RankSliceError("no board is to blame, so the job is not started without one")
-        messages = [
-            message
+        senders = {
+            message.sender
             for message in error.mistakes
             if isinstance(message, BoardMessage) and not message.silent
-        ]
-        senders = frozenset(message.sender for message in messages)
-        if hearsay := (senders - accused) & self._survival.boards:
+        }
+        if hearsay := self._survival.boards & (senders - accused):
             # Its word against another board's counts once: then it is more likely at fault itself.
             accused = hearsay if hearsay <= self._witnesses else accused
             self._witnesses |= hearsay
@@ -243,14 +242,12 @@ def accused_boards(error: RankSliceError, plan: Plan) -> frozenset[str]:
     """
     hosts = {rank.board: rank.host for rank in plan.ranks}
     names = {Login(board, host).full_name: board for board, host in hosts.items()}
-    mistakes = [mistake for mistake in error.mistakes if isinstance(mistake, Mistake)]
-    known = {names[mistake.where] for mistake in mistakes if mistake.where in names}
-    known |= {
-        board
-        for mistake in error.mistakes
-        if isinstance(mistake, BoardMessage)
-        for board in mistake.silent
-    }
+    known: set[str] = set()
+    for mistake in error.mistakes:
+        if isinstance(mistake, BoardMessage):
+            known |= mistake.silent
+        elif isinstance(mistake, Mistake) and mistake.where in names:
+            known.add(names[mistake.where])
     for message in error.mistakes:
         if not known and isinstance(message, str):
             known |= _accused_by(message, plan)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from rankslice.backend.runtime.figures.acceleration import Acceleration
@@ -29,11 +30,8 @@ def keep_record(prepared: PreparedRun, summary: RunSummary, command: Sequence[st
 
 
 def run_record(prepared: PreparedRun, summary: RunSummary, command: Sequence[str]) -> RunRecord:
-    folder = prepared.folder
-    return record_of(
-        folder,
-        prepared.plan,
-        summary,
+    return replace(
+        record_of(prepared.folder, prepared.plan, summary),
         ended=time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
         command=tuple(command),
         versions=tuple(versions().items()),
@@ -41,26 +39,18 @@ def run_record(prepared: PreparedRun, summary: RunSummary, command: Sequence[str
     )
 
 
-def record_of(
-    folder: Path,
-    plan: Plan,
-    summary: RunSummary,
-    *,
-    ended: str = "",
-    command: tuple[str, ...] = (),
-    versions: tuple[tuple[str, str], ...] = (),
-    conditions: tuple[tuple[str, str], ...] = (),
-) -> RunRecord:
+def record_of(folder: Path, plan: Plan, summary: RunSummary) -> RunRecord:
+    """Return what figures alone tell of a run: not when, how and with what it ran."""
     verdict = summary.verify
     return RunRecord(
-        ended=ended,
+        ended="",
         model=plan.model.name,
         model_sha256=plan.model.sha256,
         job_sha256=plan.job.sha256,
         report_sha256=report_sha256(folder),
-        command=command,
-        versions=versions,
-        conditions=conditions,
+        command=(),
+        versions=(),
+        conditions=(),
         summary=summary,
         verify="" if verdict is None else verdict_text(verdict),
         notes=tuple(rank_notes(summary.ranks)),

@@ -91,11 +91,8 @@ def _first_ended(lines: Sequence[str]) -> str:
 
     Watchdogs of several boards report killed ranks, also those that mpirun itself has killed.
     """
-    for line in lines:
-        match = re.search(r"noticed that process rank (\d+) with PID", line)
-        if match:
-            return f"rank {match[1]} ("
-    return ""
+    match = re.search(r"noticed that process rank (\d+) with PID", "\n".join(lines))
+    return f"rank {match[1]} (" if match else ""
 
 
 def _cut_off(lines: Sequence[str]) -> tuple[str, ...]:

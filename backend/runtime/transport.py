@@ -320,28 +320,22 @@ class MpiTransport:
         ]
 
     def send_number(self, peer: int, number: int) -> None:
-        self._spin(self._control.Isend(np.array([number], np.int64), peer, _NUMBERS))
+        self._wait(self._control.Isend(np.array([number], np.int64), peer, _NUMBERS), _MAX_SPINS)
 
     def receive_number(self, peer: int) -> int:
         number = np.zeros(1, np.int64)
-        self._spin(self._control.Irecv(number, peer, _NUMBERS))
+        self._wait(self._control.Irecv(number, peer, _NUMBERS), _MAX_SPINS)
         return int(number[0])
 
     @staticmethod
-    def _spin(request: Any) -> None:
-        """Wait without sleep, unless it takes long; others get the core meanwhile."""
-        spins = 0
-        while not request.Test():
-            spins += 1
-            if spins < _MAX_SPINS:
-                os.sched_yield()
-            else:
-                time.sleep(1e-3)
-
-    @staticmethod
-    def _wait(request: Any) -> None:
+    def _wait(request: Any, spins: int = 0) -> None:
+        """Wait; during the first ``spins`` tests without sleep, but others get the core."""
         pause = 20e-6
         while not request.Test():
+            if spins:
+                spins -= 1
+                os.sched_yield()
+                continue
             time.sleep(pause)
             pause = min(2 * pause, 5e-3)
 

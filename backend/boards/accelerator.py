@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from rankslice.backend.boards.answers import Answer, Done, read_answer
+from rankslice.backend.boards.answers import Answer, read_answer
 from rankslice.backend.boards.board_packages import Package
 from rankslice.backend.boards.remote_process import RemoteProcess
 from rankslice.backend.boards.ssh import BoardShell
@@ -25,7 +25,7 @@ from rankslice.backend.runtime.job.strict import plain
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import ByteRange, Tensor
 from rankslice.framework.profile import MeasuredBoard
-from rankslice.framework.reading.records import Only, between
+from rankslice.framework.reading.records import between
 from rankslice.framework.wording import on_one_line
 
 T = TypeVar("T")
@@ -91,32 +91,20 @@ class _Problems:
 
 
 @dataclass(frozen=True, slots=True)
-class _NotMeasured:
-    problem: str | None
-    refused: str | None
-
-    @property
-    def reason(self) -> str:
-        return self.refused or self.problem or "no reason was given"
-
-
-@dataclass(frozen=True, slots=True)
 class Reading:
     """What was measured of a sub-model, or why nothing was."""
 
-    samples_ns: Annotated[
-        tuple[Annotated[int, between(1, 1 << 60)], ...], Only(len, "one time or more")
-    ] = ()
+    samples_ns: tuple[Annotated[int, between(1, 1 << 60)], ...] = ()
     memory_bytes: _Amount | None = None
     gpu_bytes: _Amount | None = None
     energy_uj: _Amount | None = None
+    rows: tuple[OperatorRow, ...] = ()
     problem: str | None = None
     refused: bool = False
+    """Whether the accelerator cannot run these layers."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Operators:
-    rows: tuple[OperatorRow, ...]
+_NO_READING: Answer = plain(Reading, Reading())
 
 
 class Accelerator:
@@ -179,13 +167,10 @@ class Accelerator:
 
         If the engine crashes or hangs, the reading says so, and the next call starts it again.
         """
-        answer = self._ask("measure", timeout_s, model, timings)
-        if "samples_ns" not in answer:
-            failure = self._failure(answer)
-            return Reading(problem=failure.reason, refused=failure.refused is not None)
-        return self._record(
-            Reading, {"energy_uj": None, **answer, "problem": None, "refused": False}
-        )
+        reading = self._ask("measure", timeout_s, model, timings)
+        if not reading.samples_ns and reading.problem is None:
+            return replace(reading, problem="no reason was given")
+        return reading
 
     def operators(
         self, model: SubModel, timings: Timings, *, timeout_s: float = 120.0
@@ -195,10 +180,10 @@ class Accelerator:
         Raises:
             RankSliceError: it cannot run, or the engine does not report its operators.
         """
-        answer = self._ask("operators", timeout_s, model, timings)
-        if "rows" not in answer:
-            raise RankSliceError(Mistake(self.key, self._failure(answer).reason))
-        return self._record(_Operators, answer).rows
+        reading = self._ask("operators", timeout_s, model, timings)
+        if reading.problem is not None:
+            raise RankSliceError(Mistake(self.key, reading.problem))
+        return reading.rows
 
     def compute(self, model: SubModel, *, timeout_s: float = 120.0) -> str:
         """Let a sub-model run repeatedly until the next request.
@@ -206,14 +191,10 @@ class Accelerator:
         Returns:
             Why it cannot run; empty: it runs.
         """
-        failure = self._failure(self._ask("compute", timeout_s, model))
-        return failure.refused or failure.problem or ""
-
-    def _failure(self, answer: Answer) -> _NotMeasured:
-        return self._record(_NotMeasured, {"problem": None, "refused": None, **answer})
+        return self._ask("compute", timeout_s, model).problem or ""
 
     def rest(self) -> None:
-        self._record(Done, self._ask("rest", _START_S))
+        self._ask("rest", _START_S)
 
     def _description(self, model: SubModel) -> dict[str, Any]:
         return {
@@ -235,7 +216,7 @@ class Accelerator:
         timeout_s: float,
         model: SubModel | None = None,
         timings: Timings | None = None,
-    ) -> Answer:
+    ) -> Reading:
         """Return the program's answer. If there is none, end the program and return the problem."""
         request = {"action": action} | (asdict(timings) if timings is not None else {})
         request |= self._description(model) if model is not None else {}
@@ -245,12 +226,12 @@ class Accelerator:
         self._process.write(json.dumps(request).encode() + b"\n")
         answer = self._process.answer(timeout_s)
         if answer is not None:
-            return answer
+            return self._record(Reading, {**_NO_READING, **answer})
         hangs = not self._process.is_over
         words = self._process.last_words().strip().splitlines()
         self._end()
         found = f"no answer within {timeout_s:g} s" if hangs else "the program there has ended"
-        return {"problem": f"{found}: {on_one_line(words[-1])}" if words else found}
+        return Reading(problem=f"{found}: {on_one_line(words[-1])}" if words else found)
 
     def _start(self, what: str) -> RemoteProcess:
         if self._shell.is_here:

@@ -199,7 +199,7 @@ def _attempt(step: Callable[[], Record]) -> Record:
     try:
         return step()
     except _RefusedError as error:
-        return {"refused": str(error)}
+        return {"problem": str(error), "refused": True}
     except JobError as error:
         return {"problem": str(error)}
     except Exception as error:  # engines' exceptions have no common base class

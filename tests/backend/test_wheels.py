@@ -40,9 +40,9 @@ def test_a_folder_must_be_there(tmp_path: Path) -> None:
 
 
 def test_a_wheel_that_is_missing_is_named(tmp_path: Path) -> None:
-    told = complaint(board(), tmp_path, tmp_path / "wheels")
-    assert "board edge01 (Python 3.11 on aarch64)" in told
-    assert "numpy" in told
+    message = complaint(board(), tmp_path, tmp_path / "wheels")
+    assert "board edge01 (Python 3.11 on aarch64)" in message
+    assert "numpy" in message
 
 
 def fake_wheel(folder: Path, name: str, version: str) -> None:

@@ -42,24 +42,24 @@ def test_the_first_signal_drains_and_the_second_acts_as_before(first: signal.Sig
         names.append(name)
         drained.set()
 
-    with drained_by_signals(drain) as told:
+    with drained_by_signals(drain) as signals:
         os.kill(os.getpid(), first)
         assert drained.wait(10)
         with pytest.raises(Told):
             terminate()
-    assert [first.name] == names == told
+    assert [first.name] == names == signals
 
 
 @pytest.mark.usefixtures("handler")
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with drained_by_signals(lambda name: None) as told:
+        with drained_by_signals(lambda name: None) as signals:
             os.kill(os.getpid(), signal.SIGINT)
             assert signal.SIG_IGN is signal.getsignal(signal.SIGINT)
     finally:
         signal.signal(signal.SIGINT, before)
-    assert [] == told
+    assert [] == signals
 
 
 @pytest.mark.usefixtures("handler")

@@ -238,7 +238,7 @@ def test_a_run_that_waits_is_not_prepared_again(
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "expected"),
     [
         ("mpirun ended with exit code 1", "no board is to blame"),
         (
@@ -248,9 +248,9 @@ def test_a_run_that_waits_is_not_prepared_again(
     ],
 )
 def test_a_failure_that_is_no_lost_board_is_told(
-    out: Path, message: Mistake | str, told: str
+    out: Path, message: Mistake | str, expected: str
 ) -> None:
-    with pytest.raises(RankSliceError, match=told):
+    with pytest.raises(RankSliceError, match=expected):
         Survivors(out, Prepare(), plan_afresh).accused(read_plan(out), RankSliceError(message), 0)
 
 

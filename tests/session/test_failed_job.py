@@ -89,7 +89,7 @@ def test_where_nothing_can_be_written_the_message_promises_nothing(
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("", "this is not a failure, or it is damaged"),
         ("{}", "this is not a failure"),
@@ -102,15 +102,15 @@ def test_where_nothing_can_be_written_the_message_promises_nothing(
     ],
 )
 def test_a_failure_that_is_none_is_refused(
-    prepared: PreparedRun, tmp_path: Path, text: str, found: str
+    prepared: PreparedRun, tmp_path: Path, text: str, expected: str
 ) -> None:
     note(tmp_path, prepared, 0, 3)
     keep_failure(prepared, tmp_path, ERROR)
     index = prepared.folder / LAST_FAILURE / FAILURE
     index.write_text(text)
-    with pytest.raises(RankSliceError) as told:
+    with pytest.raises(RankSliceError) as error:
         failure_of(prepared.folder)
-    assert found.replace(" ", "") in str(told.value).replace(" ", "")
+    assert expected.replace(" ", "") in str(error.value).replace(" ", "")
 
 
 def test_samples_of_clocks_that_are_none_are_refused(prepared: PreparedRun, tmp_path: Path) -> None:
@@ -128,10 +128,10 @@ def test_a_failed_job_tells_how_to_see_what_its_ranks_did_last(tmp_path: Path) -
         chain_folder(tmp_path / "job", 3), 5, engine=FAILING_ENGINE, options={1: {"fails": "20"}}
     )
     prepared = prepare(out, RunOptions(frames=1000))
-    with pytest.raises(RankSliceError, match="frame 20: RuntimeError") as told:
+    with pytest.raises(RankSliceError, match="frame 20: RuntimeError") as error:
         run(prepared)
     hint = f"what each rank did last: rankslice trace {out} --failure"
-    assert hint in str(told.value).splitlines()
+    assert hint in str(error.value).splitlines()
     first, second, last = read_failure(out, prepared.plan).ranks
     assert 19 == second.of(COMPUTE)["frame"].max()
     assert first.of(READ)["frame"].max() > 19

@@ -101,24 +101,24 @@ def test_a_frame_of_a_camera_without_room_ends_the_run(built: Path) -> None:
 
 def test_other_frames_come_at_the_rate_of_their_source(built: Path) -> None:
     slots = slots_of(built)
-    found = list(_frames(prepared(built, Files()), slots, threading.Event(), FedFrames()))
-    assert [0, 1, 2] == [number for number, _ in found]
-    assert [pytest.approx(0.02)] * 2 == list(np.diff([at_s for _, at_s in found]))
+    arrived = list(_frames(prepared(built, Files()), slots, threading.Event(), FedFrames()))
+    assert [0, 1, 2] == [number for number, _ in arrived]
+    assert [pytest.approx(0.02)] * 2 == list(np.diff([at_s for _, at_s in arrived]))
     is_over = threading.Event()
     is_over.set()
     assert [] == list(_frames(prepared(built, Files()), slots, is_over, FedFrames()))
 
 
 @pytest.mark.parametrize(
-    ("number", "told"),
+    ("number", "line"),
     [
         (0, "without b from frame 0 on"),
         (1, "without b after 1 frame: the next result came 4.0 s later"),
         (2, "without b after 2 frames"),
     ],
 )
-def test_a_takeover_is_told_as_far_as_results_show_it(number: int, told: str) -> None:
+def test_a_takeover_is_told_as_far_as_results_show_it(number: int, line: str) -> None:
     """There may be no result before it, or none after it."""
     restart = Restart(RankSliceError("board b is off"), frozenset("b"), Path(), number)
     frames = FedFrames(completed_s=array("d", (1.0, 5.0)))
-    assert told == next(restart_lines(frames.with_recovery([restart])))
+    assert line == next(restart_lines(frames.with_recovery([restart])))

@@ -67,8 +67,10 @@ def test_every_segment_can_be_the_first_one(
     tensor: str, place: str, exact: bool, copied: Path
 ) -> None:
     append(submodel(copied, tensor), tensor, "Add", ["inside", "inside"])
-    found = searched(copied, RunOptions(frames=2, exact=exact), 1)
-    assert found.startswith(f"first difference: tensor {tensor!r} {place} (frame 1) differs by ")
+    difference = searched(copied, RunOptions(frames=2, exact=exact), 1)
+    assert difference.startswith(
+        f"first difference: tensor {tensor!r} {place} (frame 1) differs by "
+    )
 
 
 def append(path: Path, tensor: str, operator: str, inputs: list[str]) -> None:
@@ -111,9 +113,9 @@ def test_a_tensor_that_changes_on_its_way_is_told(built: Path, tmp_path: Path) -
     raw[raw.index(b"]]}\n") + 4 + RECORD.size + 16] ^= 1  # of what rank 1 got in frame 0
     file.write_bytes(raw)
     prepared = prepare(built, replace(options, record=tmp_path / "ran"))
-    found = first_difference(prepared, results, 0, (0, 1), None)
+    difference = first_difference(prepared, results, 0, (0, 1), None)
     expected = "first difference: rank 1 has another tensor 'pooled' than rank 0 made (frame 0)"
-    assert expected == found
+    assert expected == difference
 
 
 def test_an_input_that_the_source_does_not_give_any_more_is_told(
@@ -121,16 +123,16 @@ def test_an_input_that_the_source_does_not_give_any_more_is_told(
 ) -> None:
     results = record(built, tmp_path / "ran", RunOptions(frames=2, seed=1))
     prepared = prepare(built, RunOptions(frames=2, seed=2, record=tmp_path / "ran"))
-    found = first_difference(prepared, results, 0, (0, 1), None)
-    assert found.startswith("first difference: the input 'x' (frame 0) differs by ")
-    assert found.endswith(" from what the source gives here")
+    difference = first_difference(prepared, results, 0, (0, 1), None)
+    assert difference.startswith("first difference: the input 'x' (frame 0) differs by ")
+    assert difference.endswith(" from what the source gives here")
 
 
 def test_results_that_differ_though_no_tensor_does_are_told_as_such(copied: Path) -> None:
-    found = searched(copied, RunOptions(frames=3), 1, change=1.0)
-    assert "frame 1 agrees when it is run again: results vary from run to run" == found
-    found = searched(copied, RunOptions(frames=3), 1)
-    assert "no tensor at a cut differs from an unsliced model that also outputs these" in found
+    difference = searched(copied, RunOptions(frames=3), 1, change=1.0)
+    assert "frame 1 agrees when it is run again: results vary from run to run" == difference
+    difference = searched(copied, RunOptions(frames=3), 1)
+    assert "no tensor at a cut differs from an unsliced model that also outputs these" in difference
 
 
 def test_only_the_rank_whose_turn_it_is_counts(tmp_path: Path) -> None:
@@ -140,9 +142,9 @@ def test_only_the_rank_whose_turn_it_is_counts(tmp_path: Path) -> None:
     for path in (folder / s.file for s in plan.segments if "fc" in s.outputs):
         broken = Path(shutil.copytree(folder, tmp_path / path.stem, symlinks=True))
         change_weight(broken / path.relative_to(folder), 0.5)
-        told = [searched(broken, RunOptions(frames=2), frame) for frame in (0, 1)]
-        (place,) = (n for n, text in enumerate(told) if "tensor 'fc' that rank" in text)
-        assert "no tensor at a cut differs" in told[1 - place]
+        differences = [searched(broken, RunOptions(frames=2), frame) for frame in (0, 1)]
+        (place,) = (n for n, text in enumerate(differences) if "tensor 'fc' that rank" in text)
+        assert "no tensor at a cut differs" in differences[1 - place]
         places[path] = place
     assert {0, 1} == {*places.values()}
 
@@ -169,9 +171,9 @@ def test_litert_is_searched_too(tmp_path: Path) -> None:
     folder = litert_in_halves("cnn_float32", tmp_path)
     first = read_plan(folder).segments[0]
     change_tflite_weight(folder / first.file)
-    found = searched(folder, RunOptions(frames=1))
+    difference = searched(folder, RunOptions(frames=1))
     assert any(
-        found.startswith(f"first difference: tensor {tensor!r} that rank 0 sends to rank 1")
+        difference.startswith(f"first difference: tensor {tensor!r} that rank 0 sends to rank 1")
         for tensor in first.outputs
     )
 
@@ -190,8 +192,8 @@ def test_no_tensor_of_a_sound_job_differs(data: st.DataObject, network: Network)
     ranks = data.draw(assignments(network.graph()))
     with tempfile.TemporaryDirectory() as temporary:
         folder = build_folder(Path(temporary), network.model(), ranks, {"n": (5,)})
-        found = searched(folder, RunOptions(frames=3, exact=True), 2)
-        assert not found or "no tensor at a cut differs" in found
+        difference = searched(folder, RunOptions(frames=3, exact=True), 2)
+        assert not difference or "no tensor at a cut differs" in difference
 
 
 def test_a_model_that_is_not_cut_is_not_searched(tmp_path: Path) -> None:
@@ -205,8 +207,8 @@ def test_what_cannot_be_searched_says_why(built: Path) -> None:
     results = Results("", (), np.empty(0), ())
     why = "which tensor differs first is not known: "
     surviving = replace(prepare(built, RunOptions(frames=2)), launch=())
-    found = first_difference(surviving, results, 0, (0, 1), None)
-    assert f"{why}a run with --survive is not repeated" == found
+    difference = first_difference(surviving, results, 0, (0, 1), None)
+    assert f"{why}a run with --survive is not repeated" == difference
 
 
 @pytest.mark.parametrize(
@@ -222,5 +224,5 @@ def test_a_keras_model_that_cannot_be_converted_once_more_says_why(
     monkeypatch.setattr(f"{first_difference.__module__}.find_spec", lambda name: tensorflow)
     shutil.copyfile(MODELS / "digits-int8.tflite", copied / "model.onnx")
     results = Results("", (), np.empty(0), ())
-    found = first_difference(prepare(copied, RunOptions(frames=2)), results, 0, (0, 1), None)
-    assert f"which tensor differs first is not known: {reason}" == found
+    difference = first_difference(prepare(copied, RunOptions(frames=2)), results, 0, (0, 1), None)
+    assert f"which tensor differs first is not known: {reason}" == difference

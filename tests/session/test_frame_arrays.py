@@ -24,16 +24,16 @@ MASK = Tensor("mask", "int64", (1, 8), ("", "n"))
 def test_an_array_is_the_frame_of_a_model_with_one_input() -> None:
     values = np.ones((1, 3, 4), np.float32)
     for frame in (values, {"image": values}):
-        (found,) = arrays_of(frame, [IMAGE])
-        assert (values == found).all()
+        (array,) = arrays_of(frame, [IMAGE])
+        assert (values == array).all()
 
 
 def test_a_frame_is_copied_whatever_its_layout() -> None:
     values = np.arange(12, dtype=np.float32).reshape(4, 3, 1).T
-    (found,) = arrays_of(values, [IMAGE])
-    assert found.flags.c_contiguous
+    (array,) = arrays_of(values, [IMAGE])
+    assert array.flags.c_contiguous
     values[:] = 0
-    assert 11 == found.max()
+    assert 11 == array.max()
 
 
 def test_open_sizes_may_be_anything_up_to_their_bound() -> None:

@@ -163,9 +163,9 @@ def test_frames_are_received_into_the_memory_of_the_slots(monkeypatch: pytest.Mo
     theirs.close()
     places = []
     for values, slot in zip(sent, slots, strict=True):
-        found = values_in(slot)
-        np.testing.assert_array_equal(values, found)
-        places.append(range(found.ctypes.data, found.ctypes.data + found.nbytes + 1))
+        there = values_in(slot)
+        np.testing.assert_array_equal(values, there)
+        places.append(range(there.ctypes.data, there.ctypes.data + there.nbytes + 1))
     inside = [
         end - begin for begin, end in received if any(begin in p and end in p for p in places)
     ]
@@ -363,11 +363,11 @@ def test_a_connection_that_breaks_fails_the_job_with_the_cause(
 ) -> None:
     job = Broken(breaks)
     keeper = opened(job, limit=100)
-    given = keeper.submit(frame(0))
+    future = keeper.submit(frame(0))
     until(lambda: keeper.state.has_ended)
     with pytest.raises(PipelineError, match=message):
         keeper.submit(frame(1))
-    assert given.done()
+    assert future.done()
     job.may_end.set()
     keeper.close()
     assert message in str(keeper.error)
@@ -411,10 +411,10 @@ def test_a_child_is_told_that_the_pipeline_is_its_parents_who_notices_nothing(
     waiting = [keeper.submit(frame(number)) for number in range(3)]
     called: list[object] = []
     waiting[0].add_done_callback(called.append)
-    told: list[str] = []
+    printed: list[str] = []
 
     def ask_child() -> None:
-        told.append(in_child(lambda: tried(keeper, waiting, called)))
+        printed.append(in_child(lambda: tried(keeper, waiting, called)))
 
     if in_thread:
         thread = threading.Thread(target=ask_child)
@@ -423,7 +423,7 @@ def test_a_child_is_told_that_the_pipeline_is_its_parents_who_notices_nothing(
     else:
         ask_child()
     expected = "the pipeline belongs to the parent process, which forked this one"
-    lines = [line[: len(expected)] for line in told[0].splitlines()]
+    lines = [line[: len(expected)] for line in printed[0].splitlines()]
     assert [*[expected] * 4, "no callback"] == lines
     job.go_on.set()
     assert [0.0, 2.0, 4.0] == [value(future) for future in waiting]
@@ -443,15 +443,15 @@ def in_child(work: Callable[[], str]) -> str:
         finally:
             os._exit(0)
     os.close(writer)
-    with os.fdopen(reader) as told:
-        found = told.read()
+    with os.fdopen(reader) as pipe:
+        printed = pipe.read()
     os.waitpid(child, 0)
-    return found
+    return printed
 
 
 def tried(keeper: Keeper, waiting: list[Future[Outputs]], called: list[object]) -> str:
     """Return what each use of another process's keeper raises."""
-    told = []
+    lines = []
     for use in (
         lambda: keeper.submit(frame(9)),
         keeper.wait_until_ready,
@@ -460,12 +460,12 @@ def tried(keeper: Keeper, waiting: list[Future[Outputs]], called: list[object]) 
     ):
         try:
             use()  # type: ignore[operator]
-            told.append("nothing")
+            lines.append("nothing")
         except PipelineError as error:
-            told.append(str(error))
+            lines.append(str(error))
     keeper.close()
     gc.collect()
-    return "\n".join([*told, "a callback" if called else "no callback"])
+    return "\n".join([*lines, "a callback" if called else "no callback"])
 
 
 @pytest.mark.parametrize(

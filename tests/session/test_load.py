@@ -94,20 +94,20 @@ def test_a_co_runner_ends_when_its_parent_is_killed(out: Path) -> None:
 
 @pytest.mark.ci
 def test_a_job_is_measured_beside_a_co_runner_and_without_it(out: Path, tmp_path: Path) -> None:
-    file, told = tmp_path / "kept.json", tmp_path / "told.json"
+    file, shown = tmp_path / "kept.json", tmp_path / "shown.json"
     options = ("--load", "cpu", "--busy", "100", "--starts", "2", "--frames", "80", "--explain")
-    ended = command("bench", out, *options, "--out", file, "--json", told)
+    ended = command("bench", out, *options, "--out", file, "--json", shown)
     assert 0 == ended.code, ended.err
     bench = read_bench(file)
     assert [("cpu", 0.0), ("cpu", 1.0)] == [(each.beside, each.busy) for each in bench.loads]
     assert [{0, 1}] * 2 == [{each.load for each in bench.starts if each.turn == t} for t in (0, 1)]
     for start in bench.starts:
         assert [True] * start.load == [own.board == "" and own.cores > 0 for own in start.co_runner]
-    found = json.loads(told.read_text())
-    assert [None, pytest.approx(found["beside"][1]["ratio"]["value"])] == [
-        comparison["ratio"] and comparison["ratio"]["value"] for comparison in found["beside"]
+    record = json.loads(shown.read_text())
+    assert [None, pytest.approx(record["beside"][1]["ratio"]["value"])] == [
+        comparison["ratio"] and comparison["ratio"]["value"] for comparison in record["beside"]
     ]
-    assert pytest.approx(1) == sum(found["explained"][0]["shares"].values())
+    assert pytest.approx(1) == sum(record["explained"][0]["shares"].values())
     words = " ".join(ended.out.split())
     assert "that works 100 % of the time the mean latency" in words
     assert "Of the variance of the latency" in words

@@ -58,12 +58,14 @@ def test_slots_grow_with_the_window(tmp_path: Path) -> None:
 
 
 def test_a_board_with_too_little_memory_is_told_with_both_routes() -> None:
-    found = too_little_memory({"board a (h)": (2_000_000, 5_000_000)}, {"board a (h)": 6_000_000})
+    mistakes = too_little_memory(
+        {"board a (h)": (2_000_000, 5_000_000)}, {"board a (h)": 6_000_000}
+    )
     assert [
         "board a (h): needs 7 MB or more for weights and slots of both routes (2 MB for normal,"
         " 5 MB for surge), and has 6 MB free; give it fewer layers, run with a smaller --window, or"
         " end other programs there; without --surge it needs those of one route"
-    ] == [*map(str, found)]
+    ] == [*map(str, mistakes)]
 
 
 @pytest.mark.parametrize("free", [7_000_000, None])

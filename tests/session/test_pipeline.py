@@ -180,11 +180,11 @@ with rankslice.open({str(folder)!r}) as pipeline:
     worker.join()
     print(*pipeline(image), pipeline.state)
 """
-    found = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
-    assert (0, "") == (found.returncode, found.stderr)
-    first, second, last = found.stdout.splitlines()
+    assert (0, "") == (ended.returncode, ended.stderr)
+    first, second, last = ended.stdout.splitlines()
     assert first == second
     assert first.startswith("the pipeline belongs to the parent process, which forked this one")
     assert first.endswith("failed")
@@ -211,10 +211,10 @@ def test_the_package_is_imported_without_what_is_slow() -> None:
     program = (
         "import sys, rankslice; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     )
-    found = subprocess.run(
+    ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert not {"numpy", "onnx", "pydantic", "cyclopts"} & {*found.stdout.split()}
+    assert not {"numpy", "onnx", "pydantic", "cyclopts"} & {*ended.stdout.split()}
 
 
 def mpirun_that(folder: Path, does: str) -> Path:

@@ -29,8 +29,8 @@ def test_a_run_records_and_each_rank_can_be_replayed(built: Path, tmp_path: Path
     )
     assert "note: the tensors of 3 frames will take at most 12.9 kB\n" == ended.err
     assert [] == [*built.glob(".rankslice*")]
-    found = read_recording(folder)
-    ranks = read_tensors(folder, found.job, found.info.wanted, found.info.completed)
+    recorded = read_recording(folder)
+    ranks = read_tensors(folder, recorded.job, recorded.info.wanted, recorded.info.completed)
     for frame in range(3):
         expected = read_results(results).frames(0)[frame]
         np.testing.assert_array_equal(expected, ranks[2].values(frame, "y"))
@@ -63,8 +63,8 @@ def test_the_first_frames_of_an_endless_run_are_recorded(built: Path, tmp_path: 
     np.save(tmp_path / "x.npy", frames)
     folder = tmp_path / "recorded"
     package.run(built, input=str(tmp_path / "x.npy"), record=folder, record_frames=2)
-    found = read_recording(folder)
-    ranks = read_tensors(folder, found.job, found.info.wanted, found.info.completed)
+    recorded = read_recording(folder)
+    ranks = read_tensors(folder, recorded.job, recorded.info.wanted, recorded.info.completed)
     np.testing.assert_array_equal(frames[1], ranks[0].values(1, "x"))
 
 
@@ -78,9 +78,9 @@ def test_room_is_looked_for_before_the_start(
     with pytest.raises(RankSliceError, match=r"--record: needs \d+ kB, and 9.00 kB are free in"):
         prepare_recording(prepared)
     monkeypatch.undo()
-    prepared, told = prepare_recording(prepared)
+    prepared, text = prepare_recording(prepared)
     assert f"{tmp_path}/recorded" == str(prepared.options.record)
-    assert told.startswith("the tensors of 50 frames will take at most ")
+    assert text.startswith("the tensors of 50 frames will take at most ")
 
 
 def test_frames_that_may_change_the_route_are_not_recorded(tmp_path: Path) -> None:

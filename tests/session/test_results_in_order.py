@@ -37,10 +37,10 @@ def test_results_before_an_exception_of_the_source_come_first() -> None:
         yield from range(3)
         raise ZeroDivisionError("the camera")
 
-    found: list[int] = []
+    results: list[int] = []
     with pytest.raises(ZeroDivisionError, match="the camera"):
-        found.extend(results_in_order(broken(), at_once, 4))
-    assert [0, 2, 4] == found
+        results.extend(results_in_order(broken(), at_once, 4))
+    assert [0, 2, 4] == results
 
 
 def test_a_frame_that_is_refused_does_not_hide_the_results_before_it() -> None:

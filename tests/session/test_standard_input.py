@@ -75,12 +75,12 @@ def test_a_reader_that_is_slow_holds_the_writer_back(monkeypatch: pytest.MonkeyP
         writer.start()
         time.sleep(0.2)
         assert written < len(sent)
-        found = bytearray(len(sent))
-        assert keeper.receive(connection, found)
+        received = bytearray(len(sent))
+        assert keeper.receive(connection, received)
         assert b"" == connection.recv(1)
     writer.join()
     os.close(read)
-    assert sent == found
+    assert sent == received
 
 
 def test_who_does_not_know_the_secret_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

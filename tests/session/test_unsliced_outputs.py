@@ -67,8 +67,8 @@ def test_frames_are_those_of_one_engine_and_come_in_order(
     monkeypatch.setattr(unsliced, "most_at_once", lambda *_: copies)
     source = Noting(read_driver(folder / "driver.py"), 10)
     arrivals = [9, 2, 3, 0, 5, 4, 8][:count]
-    found = outputs(folder, source, arrivals)
-    assert [expected[arrival].tobytes() for arrival in arrivals] == [f.tobytes() for f in found]
+    values = outputs(folder, source, arrivals)
+    assert [expected[arrival].tobytes() for arrival in arrivals] == [f.tobytes() for f in values]
     assert arrivals == source.order
     assert source.threads <= {threading.get_ident()}
 
@@ -82,8 +82,8 @@ def test_a_model_that_draws_random_numbers_draws_them_in_order(
     folder = build_folder(tmp_path, model, {"L0": 0, "L1": 0})
     (expected,) = outputs_one_after_the_other(folder, ["random"], 6)
     monkeypatch.setattr(unsliced, "most_at_once", lambda *_: 3)
-    found = outputs(folder, Noting(read_driver(folder / "driver.py"), 6), range(6))
-    assert expected.tobytes() == np.stack(found).tobytes()
+    values = outputs(folder, Noting(read_driver(folder / "driver.py"), 6), range(6))
+    assert expected.tobytes() == np.stack(values).tobytes()
 
 
 def test_what_goes_wrong_in_a_copy_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,11 +94,11 @@ def test_what_goes_wrong_in_a_copy_is_told(tmp_path: Path, monkeypatch: pytest.M
         raise RuntimeError(threading.current_thread().name)
 
     source = Noting(read_driver(folder / "driver.py"), 10)
-    found = unsliced_outputs(*run_of(folder, source), range(10))
-    next(found)
+    values = unsliced_outputs(*run_of(folder, source), range(10))
+    next(values)
     monkeypatch.setattr(unsliced._Copy, "run", fail)
     with pytest.raises(RuntimeError, match="unsliced"):
-        list(found)
+        list(values)
 
 
 @pytest.mark.parametrize(

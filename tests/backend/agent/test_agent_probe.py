@@ -43,13 +43,13 @@ def test_an_older_python_without_any_package_tells_all_the_same() -> None:
     older = sorted(PYENV.glob("3.8.*/bin/python3"))
     if not older:
         pytest.skip(f"there is no Python 3.8 in {PYENV} (pyenv install 3.8)")
-    (told,) = answers(
+    (answer,) = answers(
         older[0], {"action": "report", "packages": packages_of_jobs(), "searched": searched()}
     )
-    (own,) = told["environments"]  # type: ignore[misc]
+    (own,) = answer["environments"]  # type: ignore[misc]
     assert own["version"].startswith("3.8.")
     assert {} == own["packages"]
-    assert [sorted(os.sched_getaffinity(0))] == [told["cores"]]
+    assert [sorted(os.sched_getaffinity(0))] == [answer["cores"]]
 
 
 @pytest.mark.parametrize(
@@ -63,14 +63,14 @@ def test_a_python_that_does_not_run_tells_why(program: str, why: str, tmp_path: 
     python = tmp_path / "python3"
     python.write_text(f"#!/bin/sh\n{program}\n")
     python.chmod(0o755)
-    told = environment(str(python), {})
-    assert "" == told["version"]
-    assert why in told["library"]
+    answer = environment(str(python), {})
+    assert "" == answer["version"]
+    assert why in answer["library"]
 
 
 def test_each_request_is_answered_until_there_are_no_more() -> None:
-    told = answers(sys.executable, {"action": "clock"}, {"action": "addresses"})
-    assert [{"now_us"}, {"interfaces"}] == [set(answer) for answer in told]
+    answered = answers(sys.executable, {"action": "clock"}, {"action": "addresses"})
+    assert [{"now_us"}, {"interfaces"}] == [set(answer) for answer in answered]
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_each_request_is_answered_until_there_are_no_more() -> None:
 def test_the_model_comes_from_device_tree_or_dmi(
     name: str, model: str, source: str, tmp_path: Path
 ) -> None:
-    told = hardware(make_tree(tmp_path, TREES[name]), searched())
-    assert (model, source) == (told["model"], told["model_source"])
+    answer = hardware(make_tree(tmp_path, TREES[name]), searched())
+    assert (model, source) == (answer["model"], answer["model_source"])
 
 
 def test_cores_are_grouped_by_kind_speed_and_capacity(tmp_path: Path) -> None:
@@ -131,26 +131,26 @@ def test_lists_of_cores_are_read_in_both_forms(text: str, cores: list[int]) -> N
 
 
 def test_memory_is_in_mib(tmp_path: Path) -> None:
-    told = hardware(make_tree(tmp_path, RUBIK_PI), searched())
-    assert (7550, 6070) == (told["memory_mb"], told["available_mb"])
+    answer = hardware(make_tree(tmp_path, RUBIK_PI), searched())
+    assert (7550, 6070) == (answer["memory_mb"], answer["available_mb"])
 
 
 def test_devices_come_with_their_driver(tmp_path: Path) -> None:
-    told = hardware(make_tree(tmp_path, RASPBERRY_PI), searched())["devices"]
+    devices = hardware(make_tree(tmp_path, RASPBERRY_PI), searched())["devices"]
     assert [("/dev/dri/renderD128", "v3d"), ("USB 18d1:9302", "Coral Edge TPU")] == [
-        (device["path"], device["driver"]) for device in told
+        (device["path"], device["driver"]) for device in devices
     ]
 
 
 def test_libraries_are_found_where_vendors_put_them(tmp_path: Path) -> None:
-    told = hardware(make_tree(tmp_path, RUBIK_PI), searched())["libraries"]
+    libraries = hardware(make_tree(tmp_path, RUBIK_PI), searched())["libraries"]
     assert {
         "libOpenCL.so.1": "/usr/lib/aarch64-linux-gnu/libOpenCL.so.1",
         "libQnnHtp.so": "/usr/lib/libQnnHtp.so",
         "libQnnHtpV68Skel.so": "/usr/lib/rfsa/adsp/libQnnHtpV68Skel.so",
         "libQnnTFLiteDelegate.so": "/usr/lib/libQnnTFLiteDelegate.so",
         "libtensorflowlite_gpu_delegate.so": "/usr/lib/libtensorflowlite_gpu_delegate.so",
-    } == {library["name"]: library["path"] for library in told}
+    } == {library["name"]: library["path"] for library in libraries}
 
 
 def test_a_folder_that_the_loader_is_told_of_comes_first(tmp_path: Path) -> None:
@@ -164,10 +164,10 @@ def test_a_folder_that_the_loader_is_told_of_comes_first(tmp_path: Path) -> None
 
 
 def test_thermal_zones_are_told_by_type_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    told = hardware(make_tree(tmp_path, RUBIK_PI), searched())["zones"]
+    zones = hardware(make_tree(tmp_path, RUBIK_PI), searched())["zones"]
     kinds = ["cpu0-thermal", "cpu1-thermal", "cpu2-thermal", "nspss0-thermal"]
-    assert kinds == [zone["kind"] for zone in told]
-    assert 44600 == told[-1]["millicelsius"]
+    assert kinds == [zone["kind"] for zone in zones]
+    assert 44600 == zones[-1]["millicelsius"]
 
 
 def test_power_of_an_ina_is_voltage_times_current(tmp_path: Path) -> None:
@@ -207,8 +207,8 @@ def test_energy_counters_have_no_power(tmp_path: Path) -> None:
 
 
 def test_an_empty_system_is_no_mistake(tmp_path: Path) -> None:
-    told = hardware(tmp_path, searched())
-    assert ("", [], 0) == (told["model"], told["clusters"], told["memory_mb"])
+    answer = hardware(tmp_path, searched())
+    assert ("", [], 0) == (answer["model"], answer["clusters"], answer["memory_mb"])
 
 
 def test_files_without_sense_are_passed_over(tmp_path: Path) -> None:
@@ -219,10 +219,10 @@ def test_files_without_sense_are_passed_over(tmp_path: Path) -> None:
         f"{CPU}/cpu0/cpu_capacity": "much\n",
         "sys/class/thermal/thermal_zone0/temp": "\xff\n",
     }
-    told = hardware(make_tree(tmp_path, files), searched())
-    assert 0 == told["memory_mb"]
-    assert None is told["clusters"][0]["capacity"]
-    assert None is told["zones"][0]["millicelsius"]
+    answer = hardware(make_tree(tmp_path, files), searched())
+    assert 0 == answer["memory_mb"]
+    assert None is answer["clusters"][0]["capacity"]
+    assert None is answer["zones"][0]["millicelsius"]
 
 
 def test_the_rate_of_a_link_is_told_for_real_devices_alone(tmp_path: Path) -> None:
@@ -237,11 +237,11 @@ def test_the_rate_of_a_link_is_told_for_real_devices_alone(tmp_path: Path) -> No
         "sys/class/net/lo/speed": "",
     }
     has = {"eth0": "10.0.0.1", "veth0": "10.0.1.1", "wlan0": "10.0.2.1", "lo": "127.0.0.1"}
-    told = interfaces(
+    answered = interfaces(
         make_tree(tmp_path, files), lambda name: (has[name], 24) if name in has else None
     )
     assert [("eth0", 1000, "wired"), ("veth0", None, "virtual"), ("wlan0", None, "wireless")] == [
-        (interface["name"], interface["mbps"], interface["kind"]) for interface in told
+        (interface["name"], interface["mbps"], interface["kind"]) for interface in answered
     ]
 
 
@@ -250,7 +250,7 @@ def test_numbers_in_names_are_sorted_as_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("says", "told"),
+    ("says", "expected"),
     [
         ("mpirun (Open MPI) 5.0.11", ("5.0.11", True)),
         ("mpirun (Open MPI) 4.1.4\n\nReport bugs to ...", ("4.1.4", False)),
@@ -258,20 +258,20 @@ def test_numbers_in_names_are_sorted_as_numbers() -> None:
     ],
 )
 def test_an_mpirun_tells_its_version(
-    says: str, told: tuple[str, bool] | None, tmp_path: Path
+    says: str, expected: tuple[str, bool] | None, tmp_path: Path
 ) -> None:
     (tmp_path / "mpirun").write_text(f"#!/bin/sh\ncat <<'END'\n{says}\nEND\n")
     (tmp_path / "mpirun").chmod(0o755)
     (tmp_path / "prted").touch()
-    found = open_mpi(str(tmp_path / "mpirun"))
-    assert told == (found and (found["version"], found["has_daemon"]))
+    answer = open_mpi(str(tmp_path / "mpirun"))
+    assert expected == (answer and (answer["version"], answer["has_daemon"]))
 
 
 def test_a_library_that_lacks_another_is_told_with_the_loaders_words() -> None:
     wanted = {"name": "libnowhere.so", "environment": {}}
     good = {"name": "libc.so.6", "environment": {}}
-    (told,) = answers(sys.executable, {"action": "load", "libraries": [wanted, good]})
-    missing, there = told["complaints"]  # type: ignore[misc]
+    (answer,) = answers(sys.executable, {"action": "load", "libraries": [wanted, good]})
+    missing, there = answer["complaints"]  # type: ignore[misc]
     assert "libnowhere.so: cannot open shared object file: No such file or directory" == missing
     assert "" == there
 

@@ -24,15 +24,15 @@ FILES = sorted([*(BACKEND / "agent").rglob("*.py"), *SYSTEM.glob("*.py")])
 def imported(file: Path) -> set[str]:
     """Return what a file imports, of its own package by the path from there."""
     tree = ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 8))
-    found = set()
+    names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             leaves = node.level >= len(file.relative_to(BACKEND).parts)
             assert not leaves or (node.module or "").startswith("runtime.system."), file
-            found |= {"." * node.level + (node.module or "")}
+            names |= {"." * node.level + (node.module or "")}
         elif isinstance(node, ast.Import):
-            found |= {name.name.partition(".")[0] for name in node.names}
-    return found
+            names |= {name.name.partition(".")[0] for name in node.names}
+    return names
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(BACKEND)))

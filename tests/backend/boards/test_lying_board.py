@@ -168,9 +168,9 @@ def look(liar: Liar) -> None:
 
 
 def watch(liar: Liar) -> None:
-    looks = (BoardCheck((), NETWORK, "edge01", ()),)
+    checks = (BoardCheck((), NETWORK, "edge01", ()),)
     work = ((liar.shell, package(liar.folder / "package")),)
-    watches = Watches(CheckedBoards(work, looks, f"{'0' * 12}-{'0' * 16}", None))
+    watches = Watches(CheckedBoards(work, checks, f"{'0' * 12}-{'0' * 16}", None))
     with watches:
         pass
     assert all(line.isprintable() for line in watches.lines)
@@ -179,11 +179,11 @@ def watch(liar: Liar) -> None:
 def report(liar: Liar) -> None:
     talk = Conversation(liar.shell)
     try:
-        told = asked_report(talk)
+        report = asked_report(talk)
     finally:
         talk.close()
-    found = ProbedBoard("edge01", "liar.invalid", "", "10.0.0.1", told)
-    text = platform_text(Probed((found,), ()))
+    board = ProbedBoard("edge01", "liar.invalid", "", "10.0.0.1", report)
+    text = platform_text(Probed((board,), ()))
     assert text.replace("\n", "").isprintable()
     assert ["edge01"] == [board.name for board in parse_platform_yaml(text, "x").boards]
 
@@ -209,12 +209,12 @@ def network(liar: Liar) -> None:
 
 def accelerator(liar: Liar) -> None:
     rank = Rank(0, "edge01_cpu0", "edge01", "liar.invalid", "cpu0", (0,), "onnxruntime", ())
-    with Accelerator(liar.shell, package(liar.folder / "package"), rank, ()) as found:
-        found.greet()
+    with Accelerator(liar.shell, package(liar.folder / "package"), rank, ()) as opened:
+        opened.greet()
         model = SubModel({"x.onnx": [b""]}, (), ())
-        found.measure(model, Timings())
-        found.compute(model)
-        found.rest()
+        opened.measure(model, Timings())
+        opened.compute(model)
+        opened.rest()
 
 
 def fetch(liar: Liar) -> None:
@@ -233,13 +233,13 @@ def full_report(folder: Path) -> dict[str, Any]:
         "drivers": ("/usr/share/vulkan/icd.d/x.json",),
         "environments": (software,),
     }
-    told = report_of(folder, RUBIK_PI, software, **more)
+    report = report_of(folder, RUBIK_PI, software, **more)
     short = {
         name: value[:1] if isinstance(value, tuple) else value
         for name in (field.name for field in dataclasses.fields(BoardReport))
-        for value in [getattr(told, name)]
+        for value in [getattr(report, name)]
     }
-    plain = asdict(dataclasses.replace(told, **short))
+    plain = asdict(dataclasses.replace(report, **short))
     plain["environments"][0]["packages"] = dict(software.packages)
     return plain
 
@@ -310,14 +310,14 @@ def honest(name: str, folder: Path) -> tuple[Callable[[Liar], None], list[dict[s
 def lies(answers: list[dict[str, Any]], *, every: bool) -> Iterator[list[str]]:
     """Yield answers with a lie each: every one in every field, or some in each."""
     rest = itertools.cycle(HOSTILE)
-    told = [as_text(answer) for answer in answers]
+    texts = [as_text(answer) for answer in answers]
     for number, answer in enumerate(answers):
         for path in paths_in(answer):
             for lie in HOSTILE if every else itertools.islice(rest, 4):
                 lied = as_text(with_lie(answer, path, lie))
-                yield [*told[:number], lied, *told[number + 1 :]]
+                yield [*texts[:number], lied, *texts[number + 1 :]]
         for whole in (as_text({**answer, "extra": "$(touch owned)"}), *WHOLE):
-            yield [*told[:number], whole, *told[number + 1 :]]
+            yield [*texts[:number], whole, *texts[number + 1 :]]
 
 
 def printed(error: RankSliceError) -> str:
@@ -331,13 +331,13 @@ def printed(error: RankSliceError) -> str:
 
 def check(liar: Liar, do: Callable[[Liar], None]) -> None:
     """Ask the liar; what it says may be a mistake, and does nothing else."""
-    told = ""
+    text = ""
     try:
         do(liar)
     except RankSliceError as error:
-        told = printed(error)
-    assert told.replace("\n", "").isprintable()
-    assert len(told) < 20_000
+        text = printed(error)
+    assert text.replace("\n", "").isprintable()
+    assert len(text) < 20_000
 
 
 def walk(name: str, liar: Liar, *, every: bool) -> None:
@@ -408,11 +408,11 @@ def test_a_refusal_is_a_text(error: str) -> None:
 @pytest.mark.ci
 def test_a_watch_that_lies_while_the_job_runs_is_told_as_what_it_is(liar: Liar) -> None:
     liar.says(json.dumps(asdict(WatchReport("watching", "", 0, False))))
-    told, now = (shlex.quote(str(liar.folder / name)) for name in ("answers", "now"))
-    liar.does(f"cat {told}; until [ -e {now} ]; do sleep 0.02; done; echo '{MARK}[]'")
-    looks = (BoardCheck((), NETWORK, "edge01", ()),)
+    answers, now = (shlex.quote(str(liar.folder / name)) for name in ("answers", "now"))
+    liar.does(f"cat {answers}; until [ -e {now} ]; do sleep 0.02; done; echo '{MARK}[]'")
+    checks = (BoardCheck((), NETWORK, "edge01", ()),)
     work = ((liar.shell, package(liar.folder / "package")),)
-    watches = Watches(CheckedBoards(work, looks, f"{'0' * 12}-{'0' * 16}", None))
+    watches = Watches(CheckedBoards(work, checks, f"{'0' * 12}-{'0' * 16}", None))
     with watches:
         (liar.folder / "now").touch()
         deadline = time.monotonic() + 10
@@ -433,15 +433,15 @@ def test_a_watch_that_lies_while_the_job_runs_is_told_as_what_it_is(liar: Liar) 
 def test_what_a_board_has_lost_first_explains_the_end(
     ranks: int, daemon: bool, message: str, liar: Liar
 ) -> None:
-    told = [
+    reports = [
         WatchReport("watching", "", 0, False),
         WatchReport("alive", "", 1, True),
         WatchReport("alive", "", ranks, daemon),
     ]
-    liar.says(*(json.dumps(asdict(report)) for report in told))
-    looks = (BoardCheck((), NETWORK, "edge01", ()),)
+    liar.says(*(json.dumps(asdict(report)) for report in reports))
+    checks = (BoardCheck((), NETWORK, "edge01", ()),)
     work = ((liar.shell, package(liar.folder / "package")),)
-    watches = Watches(CheckedBoards(work, looks, f"{'0' * 12}-{'0' * 16}", None))
+    watches = Watches(CheckedBoards(work, checks, f"{'0' * 12}-{'0' * 16}", None))
     ended = RankSliceError("mpirun ended with exit code 1")
     with contextlib.suppress(RankSliceError), watches:
         raise ended
@@ -460,9 +460,9 @@ def waiting_for(file: str) -> str:
 
 def run_across_liar(liar: Liar, **options: Any) -> None:
     """Run a job whose mpirun says at once that it has ended well."""
-    looks = (BoardCheck((), NETWORK, "local", ()),)
+    checks = (BoardCheck((), NETWORK, "local", ()),)
     work = ((BoardShell(Login("local", "liar.invalid")), package(liar.folder / "package")),)
-    boards = CheckedBoards(work, looks, f"{'0' * 12}-{'0' * 16}", None)
+    boards = CheckedBoards(work, checks, f"{'0' * 12}-{'0' * 16}", None)
     out = chain_folder(liar.folder, 1)
     prepared = prepare_fed_job(out, RunOptions(inputs=()), check_memory=False)
     options = {"options": dataclasses.replace(prepared.options, **options)}
@@ -482,8 +482,8 @@ def test_inputs_are_copied_before_boards_are_watched(liar: Liar) -> None:
 
 def run_to_its_end(liar: Liar, watch: str, fetch: str) -> Path:
     """Run a job on a board that says so; return its report."""
-    told = [WatchReport("watching", "", 0, False), WatchReport("alive", "", 1, True)]
-    said = "".join(f"echo '{MARK}{json.dumps(asdict(report))}';" for report in told)
+    reports = [WatchReport("watching", "", 0, False), WatchReport("alive", "", 1, True)]
+    said = "".join(f"echo '{MARK}{json.dumps(asdict(report))}';" for report in reports)
     cases = f'case "$asked" in *watch*) {said} {watch} ;; *fetch*) touch asked; {fetch} ;; esac'
     liar.does(READ_REQUEST + cases)
     run_across_liar(liar)
@@ -526,23 +526,23 @@ def test_a_message_is_known_by_the_watch_that_brought_it(
     said: list[str], printed: list[str], message: str, sender: str | None, liar: Liar
 ) -> None:
     """What mpirun prints may be of any board: the first message is one that a watch brought."""
-    told = [WatchReport("watching", "", 0, False)]
-    told += [WatchReport("message", text, 1, True) for text in said]
+    reports = [WatchReport("watching", "", 0, False)]
+    reports += [WatchReport("message", text, 1, True) for text in said]
     liar.says(
-        *(json.dumps(asdict(report)) for report in [*told, WatchReport("alive", "", 1, True)])
+        *(json.dumps(asdict(report)) for report in [*reports, WatchReport("alive", "", 1, True)])
     )
-    looks = (BoardCheck((), NETWORK, "edge01", ()),)
+    checks = (BoardCheck((), NETWORK, "edge01", ()),)
     work = ((liar.shell, package(liar.folder / "package")),)
-    watches = Watches(CheckedBoards(work, looks, f"{'0' * 12}-{'0' * 16}", None))
+    watches = Watches(CheckedBoards(work, checks, f"{'0' * 12}-{'0' * 16}", None))
     watches.lines += printed
     ended = RankSliceError("mpirun ended with exit code 1")
     with contextlib.suppress(RankSliceError), watches:
         raise ended
     for watch in watches._watches:  # all that the liar wrote is read, and its end is no loss
         watch.loss, watches._lost = None, []
-    (found,) = watches.explained(ended).mistakes
-    assert message.removeprefix("rankslice: ") == str(found)
-    assert sender == getattr(found, "sender", None)
+    (mistake,) = watches.explained(ended).mistakes
+    assert message.removeprefix("rankslice: ") == str(mistake)
+    assert sender == getattr(mistake, "sender", None)
 
 
 @pytest.mark.parametrize("command", ["deploy", "run", "probe", "check"])

@@ -222,12 +222,12 @@ def test_a_failed_job_gives_the_message_of_the_first_rank_that_has_one(tmp_path:
 
 
 def test_of_several_killed_ranks_the_one_counts_that_mpirun_saw_end_first(tmp_path: Path) -> None:
-    told = [
+    messages = [
         "rankslice: rank 2 (c): the process was killed or crashed",
         "prterun noticed that process rank 1 with PID 7 on node b exited on signal 9 (Killed).",
         "rankslice: rank 1 (b): the process was killed or crashed",
     ]
-    lines = "".join(f"echo '{line}' >&2\n" for line in told)
+    lines = "".join(f"echo '{line}' >&2\n" for line in messages)
     assert "rank 1 (b): the process was killed or crashed" == failure(tmp_path, f"{lines}exit 1")
 
 
@@ -250,14 +250,14 @@ def test_a_rank_that_ended_at_the_start_because_another_one_did_is_not_to_blame(
 
 
 def test_a_rank_that_lost_another_one_does_not_count_as_the_first(tmp_path: Path) -> None:
-    told = [
+    messages = [
         "rankslice: rank 0 (a): the process was killed or crashed",
         "[a:00000] *** An error occurred in Socket closed",
         "[a:00000] *** reported by process [4140826625,0]",
         "prterun noticed that process rank 0 with PID 7 on node a exited on signal 9 (Killed).",
         "rankslice: rank 1 (b): the process was killed or crashed",
     ]
-    lines = "".join(f"echo '{line}' >&2\n" for line in told)
+    lines = "".join(f"echo '{line}' >&2\n" for line in messages)
     assert "rank 1 (b): the process was killed or crashed" == failure(tmp_path, f"{lines}exit 1")
 
 

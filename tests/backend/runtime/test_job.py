@@ -20,8 +20,8 @@ def test_a_job_says_what_the_plan_says() -> None:
     assert [0, 1] == [segment.index for segment in job.segments_of(0)]
     assert (0, 2, 7, 8) == (job.source, job.sink, job.path_length, job.window)
     expected = [(1, "Buff1", 0, 1), (2, "Buff1", 0, 2), (3, "Buff3", 2, 0), (4, "Buff2", 1, 0)]
-    found = [(c.number, c.tensor, c.source, c.destination) for c in job.channels]
-    assert {entry[1:] for entry in expected} < {entry[1:] for entry in found}
+    channels = [(c.number, c.tensor, c.source, c.destination) for c in job.channels]
+    assert {entry[1:] for entry in expected} < {entry[1:] for entry in channels}
 
 
 def in_turn() -> Job:

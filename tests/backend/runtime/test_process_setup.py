@@ -49,9 +49,9 @@ def test_a_core_that_the_board_lacks_is_told_with_those_that_may_be_used(
 ) -> None:
     with pytest.raises(JobError) as error:
         bind_to_cores([*others, lacking])
-    told = str(error.value)
-    assert told.startswith(f"this board has no core {lacking}; the process may use core")
-    assert f" {', '.join(map(str, USABLE))}: name these in the mapping" in told
+    message = str(error.value)
+    assert message.startswith(f"this board has no core {lacking}; the process may use core")
+    assert f" {', '.join(map(str, USABLE))}: name these in the mapping" in message
     assert USABLE == sorted(os.sched_getaffinity(0))
 
 

@@ -246,9 +246,9 @@ def test_cores_are_alike_if_the_board_tells_the_same_of_their_model_capacity_and
             (core / "cpufreq/cpuinfo_max_freq").write_text(f"{clocks[number]}\n")
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/cpuinfo").write_text(BIG_AND_LITTLE.format(*parts))
-    found = core_kinds(2, tmp_path)
-    assert "0xd0" in found[0]
-    assert are_alike == (found[0] == found[1])
+    kinds = core_kinds(2, tmp_path)
+    assert "0xd0" in kinds[0]
+    assert are_alike == (kinds[0] == kinds[1])
 
 
 def test_numbers_of_cores_may_have_gaps(tmp_path: Path) -> None:

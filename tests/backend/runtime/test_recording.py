@@ -55,15 +55,15 @@ def test_values_of_every_type_come_back_bit_by_bit(dtype: str, tmp_path: Path) -
     for frame, (given, made) in kept.items():
         take(frame, [values_in(given)], [made])
     recorder.close()
-    found = read_rank_tensors(tmp_path, job, 0, frames, 6)
-    assert [2, 3] == found.frames_of("x") == found.frames_of("y")
+    tensors = read_rank_tensors(tmp_path, job, 0, frames, 6)
+    assert [2, 3] == tensors.frames_of("x") == tensors.frames_of("y")
     for frame in (2, 3):
         for name, slot in zip("xy", kept[frame], strict=True):
             expected = values_in(slot)
-            values = found.values(frame, name)
+            values = tensors.values(frame, name)
             assert (expected.dtype, expected.shape) == (values.dtype, values.shape)
             assert expected.tobytes() == values.tobytes()
-    assert found.path.stat().st_size == max_bytes(job, 0, frames)
+    assert tensors.path.stat().st_size == max_bytes(job, 0, frames)
 
 
 def test_a_tensor_without_elements_comes_back_in_its_shape(tmp_path: Path) -> None:
@@ -75,9 +75,9 @@ def test_a_tensor_without_elements_comes_back_in_its_shape(tmp_path: Path) -> No
     slot.shaped((0, 3))
     recorder.of_stage(("x",), ("y",))(0, [values_in(slot)], [np.empty((0, 2), np.float32)])
     recorder.close()
-    found = read_rank_tensors(tmp_path, job, 0, frames, 1)
-    assert [(0, 3), (0, 2)] == [found.values(0, name).shape for name in "xy"]
-    assert found.path.stat().st_size < max_bytes(job, 0, frames)
+    tensors = read_rank_tensors(tmp_path, job, 0, frames, 1)
+    assert [(0, 3), (0, 2)] == [tensors.values(0, name).shape for name in "xy"]
+    assert tensors.path.stat().st_size < max_bytes(job, 0, frames)
 
 
 def test_ranks_have_what_they_read_and_make_of_the_first_frames(

@@ -102,10 +102,10 @@ def test_a_header_is_one_of_a_shape_that_the_tensor_may_have_or_an_error(
     length = data.draw(st.integers(-1, slot_bytes(spec) + 1) | st.none())
     slot, raw = slot_of(spec)
     raw[:HEADER_BYTES] = np.frombuffer(content, np.uint8)
-    values, told = read_within(slot, length)
+    values, message = read_within(slot, length)
     if values is None:
-        assert repr(spec.name) in told
-        assert len(told) < MOST_BYTES
+        assert repr(spec.name) in message
+        assert len(message) < MOST_BYTES
         return
     nbytes, count, kind, *dims = HEADER.unpack(content)
     expected = Tensor(spec.name, spec.dtype, tuple(dims[:count]))

@@ -117,9 +117,9 @@ def lines(results: Path) -> list[str]:
 
 
 def assert_all_came_out(results: Path, frames: int) -> None:
-    found = read_results(results)
-    assert list(range(frames)) == found.records["frame"].tolist()
-    sums = [float(values.sum()) for values in found.values(0)]
+    kept = read_results(results)
+    assert list(range(frames)) == kept.records["frame"].tolist()
+    sums = [float(values.sum()) for values in kept.values(0)]
     assert [*(f"{n} {value}" for n, value in enumerate(sums)), "end"] == lines(results)
     assert len(set(sums)) == frames
 
@@ -136,14 +136,14 @@ def test_a_job_in_process_runs_until_the_source_ends(
 
 def test_a_job_of_mpirun_runs_until_the_source_ends(built: Path, tmp_path: Path) -> None:
     counts: list[int] = []
-    told: list[FinishedRun] = []
+    finished_runs: list[FinishedRun] = []
     results = tmp_path / "results.bin"
     prepared = prepare(built, RunOptions(("count:40",)), results=results)
     assert prepared.source.frames is None
-    finished = run(prepared, Callbacks(counts.append, on_ran=told.append))
+    finished = run(prepared, Callbacks(counts.append, on_ran=finished_runs.append))
     assert 40 == len(read_results(results)) == finished.summary.completed == counts[-1]
     assert tuple(f"frame {n}" for n in range(40)) == finished.labels
-    assert [finished] == told
+    assert [finished] == finished_runs
 
 
 def test_verify_is_refused_before_the_job_starts(built: Path) -> None:

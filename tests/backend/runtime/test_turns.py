@@ -23,10 +23,10 @@ def frames(turns: Turns, total: int) -> list[int]:
 
 def taken(steps: Steps, total: int) -> list[int]:
     """Return which of so many frames of a ring a reader takes, going from one to the next."""
-    found = [steps.first]
-    while found[-1] < total:
-        found.append(steps.after(found[-1]))
-    return found[:-1]
+    indices = [steps.first]
+    while indices[-1] < total:
+        indices.append(steps.after(indices[-1]))
+    return indices[:-1]
 
 
 @given(some_turns(), st.integers(0, 40))
@@ -67,8 +67,8 @@ def test_each_of_two_covers_what_they_have_in_common(one: Turns, other: Turns) -
 @given(some_turns(), st.integers(1, 30))
 def test_the_most_frames_in_a_row_are_those_of_the_best_begin(turns: Turns, row: int) -> None:
     handled = {*frames(turns, 4 * 9 + 30)}
-    found = (sum(begin + n in handled for n in range(row)) for begin in range(turns.period))
-    assert max(found) == turns.most_in(row)
+    counts = (sum(begin + n in handled for n in range(row)) for begin in range(turns.period))
+    assert max(counts) == turns.most_in(row)
 
 
 @given(some_turns(), some_turns())

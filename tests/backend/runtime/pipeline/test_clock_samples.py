@@ -24,14 +24,16 @@ def sampled(job: Job, *boards: str) -> list[list[Sample]]:
     job = replace(job, ranks=ranks)
     links = ThreadLinks(len(boards))
     with ThreadPoolExecutor(len(boards)) as pool:
-        found = pool.map(lambda rank: sample_clocks(job, links.transport(rank)), range(len(boards)))
-    return list(found)
+        samples = pool.map(
+            lambda rank: sample_clocks(job, links.transport(rank)), range(len(boards))
+        )
+    return list(samples)
 
 
 def test_the_lowest_rank_of_each_other_board_compares_its_clock(job: Job) -> None:
-    found = sampled(job, "a", "b", "b", "c")
-    assert [0, KEPT, 0, KEPT] == [len(samples) for samples in found]
-    for own_ns, other_ns, trip_ns in (*found[1], *found[3]):
+    samples = sampled(job, "a", "b", "b", "c")
+    assert [0, KEPT, 0, KEPT] == [len(kept) for kept in samples]
+    for own_ns, other_ns, trip_ns in (*samples[1], *samples[3]):
         # Threads of one process have one clock.
         assert abs(other_ns - own_ns) <= trip_ns / 2 + 1
 

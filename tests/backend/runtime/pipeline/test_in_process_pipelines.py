@@ -170,8 +170,8 @@ def test_steps_of_ranks_that_take_turns_name_the_frames_of_the_stream(tmp_path: 
             )
             for rank in range(len(job.ranks))
         ]
-        for each in ended:
-            each.result(60)
+        for future in ended:
+            future.result(60)
     # The last step of each is to notice the end of the stream.
     assert [f"segment 0, frame {frame}" for frame in (0, 2, 3, 5, 6)] == steps[1]
     assert [f"segment 0, frame {frame}" for frame in (1, 4, 7)] == steps[2]
@@ -268,9 +268,9 @@ def test_a_source_that_is_slow_or_waits_is_told_as_what_limits(
     options = RunOptions(results=copied / "results.bin", frames=40, fps=fps)
     records = run_in_process(copied, options)
     completed_s = read_results(copied / "results.bin").records["completed_s"]
-    told = summarise(records, completed_s).bottleneck
-    assert told.startswith(words)
-    assert (" ms reading frames, " in told) == (fps is None)
+    bottleneck = summarise(records, completed_s).bottleneck
+    assert bottleneck.startswith(words)
+    assert (" ms reading frames, " in bottleneck) == (fps is None)
 
 
 @pytest.mark.parametrize("direct", [None, ()])
@@ -371,9 +371,9 @@ def test_boards_with_different_drivers_refuse_to_start_and_name_both_digests(
     job = read_driver(copied / "driver.py")
     edited = replace(job, window=job.window - 1)
     messages = refusals(copied, [job, edited, edited], [5] * 3)
-    told = f"rank 1 was started with driver {edited.sha256!r}, rank 0 with {job.sha256!r}"
+    message = f"rank 1 was started with driver {edited.sha256!r}, rank 0 with {job.sha256!r}"
     assert len(messages) == 3
-    assert all(told in text for text in messages)
+    assert all(message in text for text in messages)
 
 
 @pytest.mark.parametrize("pairs", [None, (), ((0, 1),), ((1, 2),)])
@@ -385,12 +385,16 @@ def test_frames_that_fail_are_left_out_on_all_ways(
         tmp_path, poisoned_model(tmp_path), {layer: rank for rank, layer in enumerate(LAYERS)}
     )
     np.savez(tmp_path / "frames.npz", i=np.stack([frame(number, 3) for number in range(20)]))
-    given = {"inputs": (str(tmp_path / "frames.npz"),), "pairs": pairs, "eager_bytes": eager_bytes}
+    options = {
+        "inputs": (str(tmp_path / "frames.npz"),),
+        "pairs": pairs,
+        "eager_bytes": eager_bytes,
+    }
     with pytest.raises(
         JobError, match=r"segment 0, frame 0: RuntimeError: .*idx=99 must be within"
     ):
-        run(folder, **given)
-    results = run(folder, **given, skip_failed=True)
+        run(folder, **options)
+    results = run(folder, **options, skip_failed=True)
     computed = [number for number in range(20) if number % 3]
     assert computed == results.numbers
     assert [[result(number)] for number in computed] == results.values(0).tolist()

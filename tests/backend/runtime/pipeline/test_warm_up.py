@@ -72,11 +72,11 @@ def test_an_engine_has_run_once_before_frame_0(tmp_path: Path) -> None:
 
 def test_random_numbers_are_those_of_a_model_that_was_not_warmed_up(tmp_path: Path) -> None:
     values = np.ones((4, 1, 8), np.float32)
-    record, found, folder = run(tmp_path, RANDOM, values)
+    record, result, folder = run(tmp_path, RANDOM, values)
     assert ("segment 0: it draws random numbers",) == record.not_warmed_up
     (expected,) = unsliced_outputs(folder, [str(tmp_path / "x.npz")], 4)
-    assert expected.tobytes() == found.tobytes()
-    assert len({frame.tobytes() for frame in found}) == 4
+    assert expected.tobytes() == result.tobytes()
+    assert len({frame.tobytes() for frame in result}) == 4
 
 
 @pytest.mark.parametrize(
@@ -86,11 +86,11 @@ def test_random_numbers_are_those_of_a_model_that_was_not_warmed_up(tmp_path: Pa
 def test_a_model_that_takes_no_zeros_runs_all_the_same(
     tmp_path: Path, text: str, reason: str
 ) -> None:
-    record, found, _ = run(tmp_path, text, np.array([[5, 6], [7, 5]]))
-    (told,) = record.not_warmed_up
-    assert told.startswith(f"segment 0: {reason}")
+    record, result, _ = run(tmp_path, text, np.array([[5, 6], [7, 5]]))
+    (hindrance,) = record.not_warmed_up
+    assert hindrance.startswith(f"segment 0: {reason}")
     expected = [[1, 2], [3, 1]] if text == INDEX else [[20, 16], [14, 20]]
-    assert expected == found.tolist()
+    assert expected == result.tolist()
 
 
 class Noting(NullEngine):

@@ -57,18 +57,18 @@ def readers(wiring: Wiring) -> dict[str, int]:
 def test_a_ring_has_a_slot_more_than_levels_lie_between_writer_and_reader() -> None:
     # Levels: source 0, a 1, hop, b 3, hop, c 5; s is written at 1 and read at 5.
     job = job_of(planned(SKIP, {"a": 0, "b": 1, "c": 0}))
-    found = depths(wire(job, 0, 99))
+    by_tensor = depths(wire(job, 0, 99))
     assert {"x": 1 - 0 + 1, "s": 5 - 1 + 1, "t": 5 - 4 + 1, "y": 6 - 5 + 1} == {
-        name: depth for name, depth in found.items() if name != CREDIT.name
+        name: depth for name, depth in by_tensor.items() if name != CREDIT.name
     }
 
 
 def test_a_skip_channel_gets_more_slots_than_the_way_it_skips() -> None:
     # s goes to rank 2 past rank 1; it arrives at level 2 and waits for t until level 5.
     job = job_of(planned(SKIP, {"a": 0, "b": 1, "c": 2}))
-    found = depths(wire(job, 2, 99))
-    assert 5 - 2 + 1 == found["s"]
-    assert 5 - 4 + 1 == found["t"]
+    by_tensor = depths(wire(job, 2, 99))
+    assert 5 - 2 + 1 == by_tensor["s"]
+    assert 5 - 4 + 1 == by_tensor["t"]
 
 
 def test_no_ring_has_more_slots_than_the_window() -> None:
@@ -78,8 +78,8 @@ def test_no_ring_has_more_slots_than_the_window() -> None:
 
 
 def test_a_tensor_has_a_reader_for_each_segment_and_each_channel() -> None:
-    found = readers(wire(figure_2(), 0, 8))
-    assert {"input": 1, "Buff1": 2, "Buff4": 1, "Buff2": 1, "Buff3": 1, CREDIT.name: 1} == found
+    by_tensor = readers(wire(figure_2(), 0, 8))
+    assert {"input": 1, "Buff1": 2, "Buff4": 1, "Buff2": 1, "Buff3": 1, CREDIT.name: 1} == by_tensor
 
 
 def test_the_completion_credit_goes_from_sink_to_source_in_a_ring_as_deep_as_the_window() -> None:
@@ -300,8 +300,8 @@ MIDDLE = in_turns(CHAIN, {"a": 0, "b": 1, "c": 2}, {1: (2, 1)})
 
 def rings_of(wiring: Wiring, tensor: str) -> list[tuple[str, int]]:
     """Return which frames each ring of a tensor has, and how deep it is."""
-    found = [ring for ring in wiring.rings if ring.tensor.name == tensor]
-    return [(f"{ring.turns.positions} of {ring.turns.period}", ring.depth) for ring in found]
+    rings = [ring for ring in wiring.rings if ring.tensor.name == tensor]
+    return [(f"{ring.turns.positions} of {ring.turns.period}", ring.depth) for ring in rings]
 
 
 def places(readers: Sequence[Reader], wiring: Wiring) -> list[tuple[str, Steps]]:
@@ -325,8 +325,8 @@ def test_what_ranks_make_in_turn_is_received_in_a_ring_for_each() -> None:
 
 def test_each_rank_that_takes_turns_is_sent_its_frames_of_a_ring() -> None:
     wiring = wire(MIDDLE, 0, 99)
-    found = places([send.reader for send in wiring.sends], wiring)
-    assert [("s", Steps(0, (2, 0, 1))), ("s", Steps(1, (0, 3, 0)))] == found
+    sent = places([send.reader for send in wiring.sends], wiring)
+    assert [("s", Steps(0, (2, 0, 1))), ("s", Steps(1, (0, 3, 0)))] == sent
     assert [1, 2] == [send.destination for send in wiring.sends]
 
 
@@ -373,9 +373,9 @@ def test_a_ring_of_some_frames_has_steps_among_those() -> None:
     job = in_turns(CHAIN, {"a": 0, "b": 1, "c": 2}, {0: (1, 1), 1: (1, 1, 1, 1)})
     wiring = wire(job, 1, 99)
     # Rank 1 makes s in frames 1, 3, 5, ...; rank 3 needs 1, 5, ..., and rank 5 needs 3, 7, ....
-    found = [send for send in wiring.sends if wiring.rings[send.reader.ring].tensor.name == "s"]
+    sends = [send for send in wiring.sends if wiring.rings[send.reader.ring].tensor.name == "s"]
     assert [(3, Steps(0, (2, 0))), (5, Steps(1, (0, 2)))] == [
-        (send.destination, places([send.reader], wiring)[0][1]) for send in found
+        (send.destination, places([send.reader], wiring)[0][1]) for send in sends
     ]
 
 
@@ -388,8 +388,8 @@ def test_a_message_comes_once_to_a_board_with_a_rank_that_handles_all_frames() -
     assert [3] == [s.destination for s in wire(job, 0, 99, direct).sends if s.channel]
     home = wire(job, 3, 99, direct)
     shares = [share for share in home.shares if share.channel != CREDIT_CHANNEL]
-    found = [(share.destination, *places([share.reader], home)) for share in shares]
-    assert [(1, ("s", Steps(0, (2, 0)))), (2, ("s", Steps(1, (0, 2))))] == found
+    shared = [(share.destination, *places([share.reader], home)) for share in shares]
+    assert [(1, ("s", Steps(0, (2, 0)))), (2, ("s", Steps(1, (0, 2))))] == shared
     for rank in (1, 2):
         shown = [each for each in wire(job, rank, 99, direct).rings if each.tensor.name == "s"]
         assert [(3, Turns())] == [(each.home, each.turns) for each in shown]

@@ -193,7 +193,9 @@ class _Answers:
         with self._metrics.request(self._models.label(request.model_name), PROTOCOL):
             model = self._models.named(request.model_name, request.model_version)
             model.check_ready()
-            wanted = rpc.read_request(request, model.inputs, model.outputs)
+            wanted = rpc.read_request(
+                request, model.inputs, model.outputs, takes_images=model.images is not None
+            )
             return rpc.answer(model.name, model.version, wanted, await model.infer(wanted))
 
 

@@ -28,13 +28,15 @@ from rankslice.serve.log import log_request
 from rankslice.serve.metrics import CONTENT_TYPE, NO_MODEL, Metrics
 from rankslice.serve.models import Model, Models
 from rankslice.serve.protocol import rest
-from rankslice.serve.protocol.tensors import Reason, RefusalError, invalid
+from rankslice.serve.protocol.tensors import Reason, RefusalError, Request as Asked, invalid
 
 PROTOCOL = "http"
 EXTENSIONS = ("binary_tensor_data",)
 _HEADER_LENGTH = "Inference-Header-Content-Length"
 _LARGE_BYTES = 256 * 1024
 """JSON above this size is read in a thread, one request at a time; others are answered then."""
+_IMAGE_BYTES = 16 << 20
+"""Most bytes of an image file."""
 _LARGE_NUMBERS = 10_000
 """An answer with more numbers is written in a thread."""
 _OPEN_TO_ALL = ("/v2/health/live", "/v2/health/ready")
@@ -272,12 +274,19 @@ class _Answers:
             raise RefusalError(Reason.ENCODING, "Content-Encoding: expected no compression")
         header_bytes = _number(request.headers, _HEADER_LENGTH)
         limit = rest.most_bytes(model.inputs, is_binary=header_bytes is not None)
+        is_image = request.headers.get("content-type", "").startswith("image/")
+        if is_image:
+            if model.images is None:
+                raise RefusalError(Reason.ENCODING, f"model {model.title} takes no images")
+            limit = _IMAGE_BYTES
         body = bytearray()
         try:
             await self._read(request, limit, body)
             model.check_ready()
             arguments = (bytes(body), header_bytes, model.inputs, model.outputs)
-            if (len(body) if header_bytes is None else header_bytes) > _LARGE_BYTES:
+            if is_image:
+                asked = Asked({model.inputs[0].name: bytes(body)}, tuple(model.outputs))
+            elif (len(body) if header_bytes is None else header_bytes) > _LARGE_BYTES:
                 async with self._reading:
                     asked = await asyncio.to_thread(rest.read_request, *arguments)
             else:

@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rankslice.backend.runtime.job import Tensor
@@ -21,11 +21,13 @@ from rankslice.serve.protocol.tensors import (
     metadata_of,
 )
 from rankslice.serve.repository import ONLY_VERSION, Version
+from rankslice.session.frame_arrays import arrays_of
 from rankslice.session.keeper.frame_keeper import FailedFrameError, PipelineError, QueueFullError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from rankslice.backend.runtime.sources.image_input import ImageInput
     from rankslice.serve.batches import Batches
     from rankslice.session.pipeline import Pipeline
 
@@ -54,6 +56,9 @@ class Model:
         """For the log."""
         self.inputs: Sequence[Tensor] = pipeline.inputs
         self.outputs: Sequence[Tensor] = pipeline.outputs
+        self.images: ImageInput | None = pipeline.images
+        """What it takes of images; ``None``: it takes none."""
+        self._decoding = asyncio.Lock()
         self._closed: RefusalError | None = None
         self._rate = Rate()
         check_served(self.name, (*self.inputs, *self.outputs))
@@ -107,8 +112,11 @@ class Model:
         """
         self.check_ready()
         self._rate.begin(time.monotonic())
+        inputs: Mapping[str, Any] = request.inputs
         try:
-            future = self.pipeline.submit(request.inputs, timeout=0)
+            if any(isinstance(values, bytes) for values in inputs.values()):
+                inputs = await self._decoded(inputs)
+            future = self.pipeline.submit(inputs, timeout=0)
         except QueueFullError:
             raise self._full() from None
         except PipelineError as error:
@@ -126,6 +134,12 @@ class Model:
             raise self._failed(error) from None
         self._rate.count(time.monotonic())
         return results
+
+    async def _decoded(self, inputs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+        """Return the arrays of image files, one request after the other: pixels take memory."""
+        async with self._decoding:
+            arrays = await asyncio.to_thread(arrays_of, inputs, self.inputs, self.images)
+        return {spec.name: array for spec, array in zip(self.inputs, arrays, strict=True)}
 
     def metadata(self, versions: Sequence[str]) -> dict[str, Any]:
         return {

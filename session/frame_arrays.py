@@ -15,6 +15,7 @@ from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.runtime.options import Preprocessing
 from rankslice.backend.runtime.sizes import differing_size
 from rankslice.backend.runtime.sources.image_input import ImageInput, image_input
+from rankslice.backend.runtime.sources.video_source import MAX_PIXELS
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.wording import joined, listed, quoted
 
@@ -92,6 +93,8 @@ def _frame_of_file(file: str | Path | bytes, images: ImageInput) -> NDArray[Any]
 
     if isinstance(file, bytes):
         with image_in(io.BytesIO(file), "image") as opened:
+            if opened.width * opened.height > MAX_PIXELS:
+                raise JobError(f"the image has more than {MAX_PIXELS} pixels")
             return frame_of(opened, "the image", images)
     with opened_image(Path(file)) as opened:
         return frame_of(opened, Path(file).name, images)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
-from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.options import IMAGE_OPTIONS, RunOptions
 from rankslice.commands.command import command
 from rankslice.framework.option_records import about, offered, option
 from rankslice.framework.wording import on_one_line
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 OfTheJob = Annotated[
     RunOptions,
     offered(
-        *("window", "queue", "exact", "start_timeout_s", "frame_timeout_s"),
+        *("window", "queue", "exact", "start_timeout_s", "frame_timeout_s", *IMAGE_OPTIONS),
         queue={"help": "Maximum number of waiting requests per model (default: --window)."},
     ),
 ]

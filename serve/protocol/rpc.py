@@ -13,6 +13,7 @@ from rankslice.backend.runtime.job import Tensor
 from rankslice.framework.wording import quoted
 from rankslice.serve.protocol.messages import MESSAGES
 from rankslice.serve.protocol.tensors import (
+    FILE,
     Request,
     all_inputs,
     array_of_bytes,
@@ -20,6 +21,7 @@ from rankslice.serve.protocol.tensors import (
     by_name,
     checked_spec,
     datatype_of,
+    file_of,
     invalid,
     refuse_parameters,
     timeout_of,
@@ -60,13 +62,15 @@ def _most_bytes_each(dtype: str) -> int:
     return _INTEGER_BYTES if dtype.startswith("int") else 0
 
 
-def read_request(message: Any, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Request:
-    """Return the request that a ``ModelInferRequest`` is."""
+def read_request(
+    message: Any, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, takes_images: bool = False
+) -> Request:
+    """Return the request that a ``ModelInferRequest`` is; an input may be an image file."""
     raw = message.raw_input_contents
     if raw and len(raw) != len(message.inputs):
         raise invalid(f"raw_input_contents has {len(raw)} items for {len(message.inputs)} inputs")
     arrays = [
-        _input(tensor, inputs, raw[number] if raw else None)
+        _input(tensor, inputs, raw[number] if raw else None, takes_images=takes_images)
         for number, tensor in enumerate(message.inputs)
     ]
     for output in message.outputs:
@@ -98,12 +102,15 @@ def answer(model: str, version: str, request: Request, results: Mapping[str, NDA
 
 
 def _input(
-    tensor: Any, inputs: Sequence[Tensor], raw: bytes | None
-) -> tuple[Tensor, Callable[[], NDArray[Any]]]:
+    tensor: Any, inputs: Sequence[Tensor], raw: bytes | None, *, takes_images: bool
+) -> tuple[Tensor, Callable[[], NDArray[Any] | bytes]]:
     """Return the model's input that is meant, and what returns its array."""
     spec = by_name(inputs, "input", tensor.name)
     where = f"input {quoted(spec.name)}"
     refuse_parameters(where, _parameters(tensor))
+    if tensor.datatype == FILE and takes_images:
+        items = list(tensor.contents.bytes_contents)
+        return spec, partial(file_of, where, list(tensor.shape), raw, items)
     shaped = checked_spec(spec, tensor.datatype, list(tensor.shape))
     filled = [field.name for field, _ in tensor.contents.ListFields()]
     if raw is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -77,7 +78,8 @@ def invalid(message: str) -> RefusalError:
 class Request:
     """What a client wants, checked against the model."""
 
-    inputs: dict[str, NDArray[Any]]
+    inputs: dict[str, NDArray[Any] | bytes]
+    """Bytes are an image file."""
     outputs: tuple[Tensor, ...]
     """Those to be returned, in this order."""
     id: str = ""
@@ -128,8 +130,8 @@ def by_name(specs: Iterable[Tensor], kind: str, name: object) -> Tensor:
 
 
 def all_inputs(
-    specs: Sequence[Tensor], arrays: Sequence[tuple[Tensor, Callable[[], NDArray[Any]]]]
-) -> dict[str, NDArray[Any]]:
+    specs: Sequence[Tensor], arrays: Sequence[tuple[Tensor, Callable[[], NDArray[Any] | bytes]]]
+) -> dict[str, NDArray[Any] | bytes]:
     names = [spec.name for spec, _ in arrays]
     for spec in specs:
         if names.count(spec.name) != 1:
@@ -153,6 +155,22 @@ def checked_spec(spec: Tensor, datatype: object, shape: Any) -> Tensor:
         raise invalid(f"{where}: shape is {shape}, expected at most {list(spec.shape)}") from None
     except JobError as error:
         raise invalid(f"{where}: {error}") from None
+
+
+FILE = "BYTES"
+"""The datatype of an image file in the place of a tensor."""
+_LENGTH = struct.Struct("<I")
+
+
+def file_of(where: str, shape: Sequence[int], raw: bytes | None, items: Sequence[bytes]) -> bytes:
+    """Return the only element of a tensor of bytes; ``raw``: it, behind its length."""
+    if raw is not None:
+        items = [raw[_LENGTH.size :]]
+        if len(raw) < _LENGTH.size or _LENGTH.unpack_from(raw)[0] != len(items[0]):
+            raise invalid(f"{where}: has not the bytes of one file behind their number")
+    if math.prod(shape) != 1 or len(items) != 1:
+        raise invalid(f"{where}: expected one image file, of shape [1]")
+    return items[0]
 
 
 def array_of_bytes(spec: Tensor, data: bytes | memoryview) -> NDArray[Any]:

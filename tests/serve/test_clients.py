@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import http.client
+import io
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.http
+from PIL import Image
 from served import Doubling, Served, served
 from tritonclient.utils import InferenceServerException
 
 from rankslice.backend.runtime.job import Tensor
+from rankslice.backend.runtime.options import Preprocessing
+from rankslice.backend.runtime.sources.image_input import image_input
+from rankslice.backend.runtime.sources.image_source import load_image
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 CLIENTS = {"http": tritonclient.http, "grpc": tritonclient.grpc}
@@ -132,3 +140,67 @@ def test_eight_clients_of_each_kind_get_their_own_results(server: Served) -> Non
 
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(ask, range(16)))
+
+
+PHOTO = Tensor("photo", "float32", (1, 3, 8, 8))
+PIXELS = np.random.default_rng(0).integers(0, 256, (12, 10, 3), np.uint8)
+
+
+def encoded(pixels: Any) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+@pytest.fixture
+def photographs() -> Iterator[Served]:
+    images = image_input(PHOTO, Preprocessing(preprocess="caffe"))
+    with served(Doubling("photo", (PHOTO,), images=images)) as running:
+        yield running
+
+
+def posted(server: Served, model: str, body: bytes) -> tuple[int, Any]:
+    """Return status and answer of an image that is posted over HTTP."""
+    connection = http.client.HTTPConnection(server.http)
+    headers = {"Content-Type": "image/png"}
+    connection.request("POST", f"/v2/models/{model}/infer", body, headers)
+    answer = connection.getresponse()
+    result = answer.status, json.loads(answer.read())
+    connection.close()
+    return result
+
+
+def test_image_files_are_preprocessed_as_a_run_does(photographs: Served, tmp_path: Path) -> None:
+    (tmp_path / "i.png").write_bytes(encoded(PIXELS))
+    slot = np.empty(PHOTO.shape, np.float32)
+    load_image(tmp_path / "i.png", image_input(PHOTO, Preprocessing(preprocess="caffe")), slot)
+    status, answer = posted(photographs, "photo", encoded(PIXELS))
+    assert 200 == status
+    values = np.array(answer["outputs"][0]["data"], np.float32).reshape(slot.shape)
+    np.testing.assert_array_equal(slot + slot, values)
+    client = tritonclient.grpc.InferenceServerClient(photographs.grpc)
+    tensor = tritonclient.grpc.InferInput("photo", [1], "BYTES")
+    tensor.set_data_from_numpy(np.array([encoded(PIXELS)], object))
+    values = client.infer("photo", [tensor]).as_numpy("twice_photo")
+    np.testing.assert_array_equal(slot + slot, values)
+    client.close()
+
+
+def test_what_is_no_image_file_is_refused(photographs: Served, server: Served) -> None:
+    for body, message in (
+        (b"no image", "image: not an image that can be read"),
+        (encoded(PIXELS)[:60], "image: not an image that can be read"),
+        (encoded(np.zeros((8193, 8193), np.uint8)), "the image has more than 67108864 pixels"),
+    ):
+        status, answer = posted(photographs, "photo", body)
+        assert (400, True) == (status, message in answer["error"]), answer
+    status, answer = posted(photographs, "photo", bytes((16 << 20) + 1))
+    assert 413 == status
+    assert (415, {"error": "model double takes no images"}) == posted(server, "double", b"")
+    client = tritonclient.grpc.InferenceServerClient(photographs.grpc)
+    for files in ([], [b"a", b"b"]):
+        tensor = tritonclient.grpc.InferInput("photo", [len(files)], "BYTES")
+        tensor.set_data_from_numpy(np.array(files, object))
+        with pytest.raises(InferenceServerException, match=r"one (image )?file"):
+            client.infer("photo", [tensor])
+    client.close()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.frame_records import Failure
 from rankslice.backend.runtime.job import Tensor
+from rankslice.backend.runtime.sources.image_input import ImageInput
 from rankslice.framework.errors import RankSliceError
 from rankslice.serve.access import Access, Address, Limits
 from rankslice.serve.repository import ServedJob, Version
@@ -33,6 +34,7 @@ class Doubling:
     name: str = "double"
     inputs: tuple[Tensor, ...] = (Tensor("x", "float32", (2, 3)),)
     delay_s: float = 0.0
+    images: ImageInput | None = None
     limit: int = 64
     state: str = "ready"
     error: RankSliceError | None = None

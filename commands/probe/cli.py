@@ -104,8 +104,7 @@ def _check_platform(
 ) -> None:
     """Show what would keep a job from running on the boards of a platform."""
     from rankslice.commands.probe.show import print_findings
-    from rankslice.session.probing.board_checks import FAIL
-    from rankslice.session.probing.check_platform import check_platform
+    from rankslice.session.probing.check_platform import FAIL, check_platform
 
     if len(folders) > 1:
         found = f"{len(folders)} are given"

@@ -13,7 +13,7 @@ from rankslice.backend.boards.usable_accelerators import accelerators_of
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.specs.core_lists import core_ranges
 from rankslice.framework.wording import digits, on_one_line
-from rankslice.session.probing.board_checks import FAIL, OK, WARN, Finding
+from rankslice.session.probing.check_platform import FAIL, OK, WARN, Finding
 from rankslice.session.probing.platform_file import measured_pairs
 from rankslice.views.content import Table
 from rankslice.views.terminal import MAX_LINE, show

@@ -56,10 +56,9 @@ def connect(
         wants: whether it wants neighbours.
     """
     with listen() as listener:
-        told = share([process or os.getpid(), address_of(listener) if wants else ""])
-        return find_neighbours(
-            rank, [each[0] for each in told], listener, [a for _, a in told], share
-        )
+        own = [process or os.getpid(), address_of(listener) if wants else ""]
+        processes, addresses = zip(*share(own), strict=True)
+        return find_neighbours(rank, processes, listener, addresses, share)
 
 
 def as_threads(count: int, step: Callable[[int, Share], _T]) -> list[_T]:
@@ -71,7 +70,7 @@ def as_threads(count: int, step: Callable[[int, Share], _T]) -> list[_T]:
         def share(value: Any) -> list[Any]:
             values[rank] = json.dumps(value)
             barrier.wait()
-            shared = [json.loads(each) for each in values]
+            shared = [json.loads(text) for text in values]
             barrier.wait()
             return shared
 

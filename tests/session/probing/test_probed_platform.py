@@ -64,18 +64,18 @@ def both(first: str, second: str, rate: float, latency: int) -> tuple[Route, ...
 
 
 def test_a_board_is_read_back_as_it_was_found(rubik_pi: BoardReport) -> None:
-    (found,) = read(platform_text(probed(board("edge01", rubik_pi, "ubuntu")))).boards
-    assert ("edge01", "edge01.local", "ubuntu") == (found.name, found.host, found.user)
-    assert ("aarch64", "3.12", tuple(range(8))) == (found.arch, found.python, found.cores)
-    assert ["little", "big", "prime"] == [cluster.name for cluster in found.clusters]
-    assert 7550 == found.memory_mb
+    (edge01,) = read(platform_text(probed(board("edge01", rubik_pi, "ubuntu")))).boards
+    assert ("edge01", "edge01.local", "ubuntu") == (edge01.name, edge01.host, edge01.user)
+    assert ("aarch64", "3.12", tuple(range(8))) == (edge01.arch, edge01.python, edge01.cores)
+    assert ["little", "big", "prime"] == [cluster.name for cluster in edge01.clusters]
+    assert 7550 == edge01.memory_mb
     gpu = Accelerator("litert", (("delegate", "/usr/lib/libtensorflowlite_gpu_delegate.so"),))
     npu = Accelerator(
         "litert",
         (("delegate", "/usr/lib/libQnnTFLiteDelegate.so"), ("backend_type", "htp")),
         (("ADSP_LIBRARY_PATH", "/usr/lib/rfsa/adsp"),),
     )
-    assert ((gpu,), (npu,)) == (found.gpus, found.npus)
+    assert ((gpu,), (npu,)) == (edge01.gpus, edge01.npus)
 
 
 def test_values_say_where_they_come_from(rubik_pi: BoardReport) -> None:
@@ -106,10 +106,12 @@ def test_a_gpu_without_an_engine_is_a_comment_that_says_what_is_missing(tmp_path
 
 def test_an_npu_without_its_delegate_is_a_comment(tmp_path: Path) -> None:
     files = {name: text for name, text in RUBIK_PI.items() if "QnnTFLite" not in name}
-    found = accelerators_of(report_of(tmp_path, files, LITERT))
-    assert ["gpu"] == [accelerator.unit for accelerator in found.usable]
-    (told, other) = found.remarks
-    assert told.endswith("for Qualcomm's delegate for LiteRT is missing: libQnnTFLiteDelegate.so")
+    accelerators = accelerators_of(report_of(tmp_path, files, LITERT))
+    assert ["gpu"] == [accelerator.unit for accelerator in accelerators.usable]
+    (qualcomms, other) = accelerators.remarks
+    assert qualcomms.endswith(
+        "for Qualcomm's delegate for LiteRT is missing: libQnnTFLiteDelegate.so"
+    )
     assert other.endswith(
         "is missing: onnxruntime-qnn, or an onnxruntime with QNN in /usr/bin/python3"
     )
@@ -117,35 +119,37 @@ def test_an_npu_without_its_delegate_is_a_comment(tmp_path: Path) -> None:
 
 def test_a_device_that_the_account_may_not_open_is_not_used(rubik_pi: BoardReport) -> None:
     locked = tuple(replace(device, may_open=False) for device in rubik_pi.devices)
-    found = accelerators_of(replace(rubik_pi, devices=locked))
-    assert () == found.usable
-    assert "the right to open /dev/kgsl-3d0 (add the account to its group)" in found.remarks[0]
+    accelerators = accelerators_of(replace(rubik_pi, devices=locked))
+    assert () == accelerators.usable
+    assert (
+        "the right to open /dev/kgsl-3d0 (add the account to its group)" in accelerators.remarks[0]
+    )
 
 
 def test_a_raspberrys_gpu_runs_compiled_models_and_its_coral_lacks_a_library(
     tmp_path: Path,
 ) -> None:
-    found = accelerators_of(report_of(tmp_path, RASPBERRY_PI, LITERT))
+    accelerators = accelerators_of(report_of(tmp_path, RASPBERRY_PI, LITERT))
     assert [("gpu", (("engine", "litert"),))] == [
-        (accelerator.unit, accelerator.spec) for accelerator in found.usable
+        (accelerator.unit, accelerator.spec) for accelerator in accelerators.usable
     ]
     assert [
         "npu: USB 18d1:9302 (Coral Edge TPU) is there; for Coral's delegate for LiteRT is missing:"
         " libedgetpu.so"
-    ] == list(found.remarks)
+    ] == list(accelerators.remarks)
 
 
 def test_cuda_is_found_by_what_onnxruntime_offers(tmp_path: Path) -> None:
-    (found,) = accelerators_of(report_of(tmp_path, JETSON, WITH_CUDA)).usable
-    assert (("engine", "onnxruntime"), ("provider", "CUDA")) == found.spec
+    (usable,) = accelerators_of(report_of(tmp_path, JETSON, WITH_CUDA)).usable
+    assert (("engine", "onnxruntime"), ("provider", "CUDA")) == usable.spec
 
 
 def test_plugins_of_onnxruntime_are_found_by_their_packages(tmp_path: Path) -> None:
     packages = {"onnxruntime": "1.31.1", "onnxruntime-qnn": "2.7.0"}
     files = {name: text for name, text in RUBIK_PI.items() if "libQnn" not in name}
-    (found,) = accelerators_of(report_of(tmp_path, files, environment(**packages))).usable
-    assert ("npu", (("engine", "onnxruntime"), ("provider", "QNN"))) == (found.unit, found.spec)
-    assert (("backend_type", "htp"),) == found.options
+    (usable,) = accelerators_of(report_of(tmp_path, files, environment(**packages))).usable
+    assert ("npu", (("engine", "onnxruntime"), ("provider", "QNN"))) == (usable.unit, usable.spec)
+    assert (("backend_type", "htp"),) == usable.options
 
 
 def test_webgpu_needs_its_plugin_and_a_driver_of_vulkan(tmp_path: Path) -> None:
@@ -164,9 +168,9 @@ def test_webgpu_needs_its_plugin_and_a_driver_of_vulkan(tmp_path: Path) -> None:
 
 
 def test_a_driver_in_software_is_no_gpu(tmp_path: Path) -> None:
-    found = accelerators_of(report_of(tmp_path, PC, LITERT))
-    assert () == found.usable
-    assert any("a driver of Vulkan or OpenCL for it" in remark for remark in found.remarks)
+    accelerators = accelerators_of(report_of(tmp_path, PC, LITERT))
+    assert () == accelerators.usable
+    assert any("a driver of Vulkan or OpenCL for it" in remark for remark in accelerators.remarks)
 
 
 def test_power_sensors_are_told(tmp_path: Path) -> None:
@@ -185,15 +189,15 @@ def test_one_core_is_not_taken_for_a_number_of_cores(rubik_pi: BoardReport) -> N
 
 def test_names_that_yaml_would_misread_are_quoted(rubik_pi: BoardReport) -> None:
     odd = ProbedBoard("no", "fe80::1%eth0", "", "fe80::1%eth0", rubik_pi)
-    (found,) = read(platform_text(probed(odd))).boards
-    assert ("no", "fe80::1%eth0") == (found.name, found.host)
+    (edge01,) = read(platform_text(probed(odd))).boards
+    assert ("no", "fe80::1%eth0") == (edge01.name, edge01.host)
 
 
 def test_what_a_board_says_cannot_leave_its_comment(rubik_pi: BoardReport) -> None:
     evil = replace(rubik_pi, model="X\n    user: root\u2028  cores: 1", hostname="a\nb")
-    (found,) = read(platform_text(probed(board("edge01", evil)))).boards
-    assert "" == found.user
-    assert tuple(range(8)) == found.cores
+    (edge01,) = read(platform_text(probed(board("edge01", evil)))).boards
+    assert "" == edge01.user
+    assert tuple(range(8)) == edge01.cores
 
 
 @given(text=st.text())
@@ -218,11 +222,11 @@ def test_whatever_boards_say_there_is_one_board(rubik_pi: BoardReport, text: str
 
 def test_the_link_of_two_boards_is_its_slower_direction(rubik_pi: BoardReport) -> None:
     there_and_back = routes(("a", "b", 941.2, 110), ("b", "a", 412.7, 130))
-    found = read(
+    platform = read(
         platform_text(probed(board("a", rubik_pi), board("b", rubik_pi), routes=there_and_back))
     )
-    assert Link(413, 0.13) == found.default_link
-    assert () == found.links
+    assert Link(413, 0.13) == platform.default_link
+    assert () == platform.links
 
 
 def test_pairs_that_differ_stand_beside_the_default(rubik_pi: BoardReport) -> None:
@@ -232,9 +236,9 @@ def test_pairs_that_differ_stand_beside_the_default(rubik_pi: BoardReport) -> No
         *both("a", "c", 939, 120),
         *both("b", "c", 94.1, 2300),
     )
-    found = read(platform_text(probed(*boards, routes=measured)))
-    assert Link(939, 0.12) == found.default_link
-    assert (("b", "c", Link(94.1, 2.3)),) == found.links
+    platform = read(platform_text(probed(*boards, routes=measured)))
+    assert Link(939, 0.12) == platform.default_link
+    assert (("b", "c", Link(94.1, 2.3)),) == platform.links
 
 
 def test_a_pair_that_is_not_connected_has_no_link(rubik_pi: BoardReport) -> None:
@@ -246,8 +250,8 @@ def test_a_pair_that_is_not_connected_has_no_link(rubik_pi: BoardReport) -> None
 
 
 def test_the_same_findings_give_the_same_text(rubik_pi: BoardReport) -> None:
-    found = probed(board("a", rubik_pi), board("b", rubik_pi), routes=both("a", "b", 941, 100))
-    assert platform_text(found) == platform_text(replace(found))
+    twice = probed(board("a", rubik_pi), board("b", rubik_pi), routes=both("a", "b", 941, 100))
+    assert platform_text(twice) == platform_text(replace(twice))
 
 
 def test_an_old_python_is_told(tmp_path: Path) -> None:

@@ -82,10 +82,10 @@ def test_frames_show_the_sizes_that_their_data_decide(rows: tuple[Path, Path]) -
 def test_a_frame_beyond_a_bound_is_named_with_tensor_and_bound(rows: tuple[Path, Path]) -> None:
     with pytest.raises(RankSliceError) as raised:
         seen_in(*rows, at_most=5)
-    told = str(raised.value)
-    assert "--input" in told
-    assert "frames.npz" in told
-    assert "'places' of shape [12, 1] is beyond its bound [5, 1]" in told
+    message = str(raised.value)
+    assert "--input" in message
+    assert "frames.npz" in message
+    assert "'places' of shape [12, 1] is beyond its bound [5, 1]" in message
 
 
 @pytest.mark.ci

@@ -380,10 +380,10 @@ def test_a_profile_of_one_accelerator_keeps_what_is_there_of_others(tmp_path: Pa
 def test_the_best_plan_takes_what_is_expected_of_it(tmp_path: Path) -> None:
     model, platform = sleeping(tmp_path, 3)
     with Profiler(model, platform, None) as profiler:
-        found = profile_model(profiler)
-    assert found is not None
-    assert ((Slice(0, 0, 2),), True) == (found.rounds[-1].slices, found.reached)
-    assert 2e-3 <= found.times.span_s(0, 0, 2) < 5e-3
+        refinement = profile_model(profiler)
+    assert refinement is not None
+    assert ((Slice(0, 0, 2),), True) == (refinement.rounds[-1].slices, refinement.reached)
+    assert 2e-3 <= refinement.times.span_s(0, 0, 2) < 5e-3
 
 
 def test_a_slice_is_measured_once_more_when_it_is_asked_for(tmp_path: Path) -> None:

@@ -53,8 +53,8 @@ def test_ranks_that_take_turns_replay_their_own_frames_alone(tmp_path: Path) -> 
     out = build_folder(tmp_path, figure_2(), entries, weights={1: (1, 1)})
     folder = recording_of(out, tmp_path, RunOptions(frames=6, record_frames=6))
     replayed = [replay(folder, rank) for rank in (1, 2)]
-    assert [(0, 2, 4), (1, 3, 5)] == sorted(each.frames for each in replayed)
-    assert all(each.bit_equal for each in replayed)
+    assert [(0, 2, 4), (1, 3, 5)] == sorted(one.frames for one in replayed)
+    assert all(one.bit_equal for one in replayed)
 
 
 def test_only_some_frames_are_replayed(recorded: Path) -> None:
@@ -138,8 +138,8 @@ def a_path_elsewhere(folder: Path) -> str:
 def test_a_recording_that_has_changed_is_refused(
     change: Callable[[Path], str], copied: Path
 ) -> None:
-    told = change(copied)
-    with pytest.raises(RankSliceError, match=told):
+    reason = change(copied)
+    with pytest.raises(RankSliceError, match=reason):
         replay(copied, 2)
 
 
@@ -157,14 +157,14 @@ def test_frames_without_end_that_a_recording_claims_to_have_are_refused(copied: 
 
 
 def test_engines_that_do_not_fit_are_refused(recorded: Path) -> None:
-    for engine, told in (
+    for engine, reason in (
         ("litert", "'litert' does not run .onnx sub-models; expected onnxruntime"),
         ("null", "'null' does not run .onnx sub-models; expected onnxruntime"),
         ("onnxruntme", "'onnxruntme' is unknown; did you mean 'onnxruntime'?"),
     ):
         with pytest.raises(RankSliceError) as caught:
             replay(recorded, 1, engine=engine)
-        assert f"--engine: {told}" == str(caught.value)
+        assert f"--engine: {reason}" == str(caught.value)
     assert replay(recorded, 1, engine="onnxruntime").bit_equal
 
 

@@ -83,9 +83,9 @@ def test_another_process_may_write_if_the_maker_says_so() -> None:
 def test_an_array_is_found_in_the_memory_in_which_it_is() -> None:
     one, other = make_memory(SIZE), make_memory(SIZE)
     assert [0, 64, SIZE - 5] == [one.offset_of(one.content[n:]) for n in (0, 64, SIZE - 5)]
-    assert [None, None] == [one.offset_of(each) for each in (other.content, np.zeros(4))]
-    for each in (one, other):
-        os.close(each.descriptor)
+    assert [None, None] == [one.offset_of(array) for array in (other.content, np.zeros(4))]
+    for memory in (one, other):
+        os.close(memory.descriptor)
 
 
 def test_its_pages_are_there_before_they_are_used() -> None:

@@ -76,7 +76,11 @@ def is_readable(descriptor: int, limit_s: float = 0.0) -> bool:
 def test_all_ranks_of_a_board_are_neighbours() -> None:
     def step(rank: int, share: Share) -> tuple[Discovery, list[int]]:
         discovery = connect(rank, share)
-        ranks = [each.rank for each in discovery.neighbours.values() if each.process == os.getpid()]
+        ranks = [
+            neighbour.rank
+            for neighbour in discovery.neighbours.values()
+            if neighbour.process == os.getpid()
+        ]
         close(*discovery.neighbours.values())
         return discovery, ranks
 
@@ -93,8 +97,8 @@ def test_a_rank_that_wants_none_has_none() -> None:
         return discovery
 
     discovery = as_threads(4, step)
-    assert [{2, 3}, set(), {0, 3}, {0, 2}] == [set(each.neighbours) for each in discovery]
-    assert [{(0, 2), (0, 3), (2, 3)}] * 4 == [each.pairs for each in discovery]
+    assert [{2, 3}, set(), {0, 3}, {0, 2}] == [set(one.neighbours) for one in discovery]
+    assert [{(0, 2), (0, 3), (2, 3)}] * 4 == [one.pairs for one in discovery]
 
 
 @pytest.mark.parametrize("odd", [0, 2])

@@ -68,7 +68,7 @@ def put(ring: Ring, frame: int) -> None:
 
 
 def group(weights: Sequence[int]) -> list[Turns]:
-    return [Turns(each.period, each.positions) for each in by_weights(weights)]
+    return [Turns(turns.period, turns.positions) for turns in by_weights(weights)]
 
 
 def rings_of(makers: Sequence[Turns], reader: Turns = ALL, depth: int = 2) -> list[Ring]:
@@ -138,7 +138,7 @@ def test_the_end_of_one_maker_ends_nothing_before_the_frames_of_others(
 ) -> None:
     rings = rings_of(group(weights), depth=40)
     handled = [[f for f in range(frames) if f % r.turns.period in r.turns.positions] for r in rings]
-    steps = [*chain(*([number] * (len(each) + 1) for number, each in enumerate(handled)))]
+    steps = [*chain(*([number] * (len(frames) + 1) for number, frames in enumerate(handled)))]
     random.shuffle(steps)
     reading, read = merged(rings), []
     for number in steps:

@@ -225,8 +225,8 @@ def _summary(
 def _events(prepared: PreparedRun, folder: Path) -> tuple[Trace | None, tuple[RankOperators, ...]]:
     if prepared.options.events is None:
         return None, ()
-    from rankslice.measurement.trace.placed_operators import read_operators
     from rankslice.measurement.trace.trace_events import read_trace
+    from rankslice.measurement.trace.traced_operators import read_operators
 
     kept = folder, prepared.plan, prepared.plan.job.sha256
     return read_trace(*kept), read_operators(*kept) if prepared.options.operators else ()

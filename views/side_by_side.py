@@ -12,7 +12,7 @@ from rankslice.framework.wording import fixed_text, joined, mb_text, ms_text, qu
 from rankslice.measurement.bench.bench_records import Bench
 from rankslice.measurement.bench.series import Ratio
 from rankslice.measurement.summary import RunRecord, RunSummary, percentile_ms, total_count
-from rankslice.measurement.trace.operator_table import PlacedRow
+from rankslice.measurement.trace.traced_operators import PlacedRow
 from rankslice.views.bench_tables import RATIO_HEAD, ratio_row
 from rankslice.views.content import UNKNOWN, Table
 from rankslice.views.run_parts import known, millijoules_text

@@ -22,8 +22,8 @@ from rankslice.backend.runtime.figures.events import (
 from rankslice.backend.runtime.figures.operator_profile import RankOperators
 from rankslice.framework.wording import quoted
 from rankslice.measurement.trace.journeys import NEVER, Journeys, Reason
-from rankslice.measurement.trace.placed_operators import place_operators
 from rankslice.measurement.trace.trace_findings import Findings
+from rankslice.measurement.trace.traced_operators import place_operators
 
 MAX_DRAWN = 200_000
 """Slices; of more the last ones are drawn."""

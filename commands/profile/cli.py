@@ -72,7 +72,7 @@ def profile(
     Raises:
         RankSliceError: with all mistakes that were found; what was measured is kept in ``out``.
     """
-    from rankslice.measurement.trace.operator_table import operators_text
+    from rankslice.measurement.trace.traced_operators import operators_text
     from rankslice.session.profiling.profiler import Profiler, profile_model
 
     profiler = Profiler(model, platform, out, replace(options, ssh_config=ssh_config), listener)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import Progress, TaskID
 
-from rankslice.exploration.times.refinement import Refinement
+from rankslice.exploration.times.span_times import Refinement
 from rankslice.framework.profile import Profile, ProfiledKind, Span
 from rankslice.framework.wording import bytes_text, digits, share_text
 from rankslice.session.profiling.span_bench import Listener

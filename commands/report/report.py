@@ -16,7 +16,7 @@ from rankslice.measurement.bench.bench_records import Bench, read_bench
 from rankslice.measurement.bench.intervals import check_installed
 from rankslice.measurement.rank_report import read_report
 from rankslice.measurement.summary import RunRecord, read_run, summarise
-from rankslice.measurement.trace.operator_table import read_operators, records_of
+from rankslice.measurement.trace.traced_operators import read_operators_csv, records_of
 from rankslice.session.bench.bench import compare
 from rankslice.session.build_folder import BENCH, BENCH_PAGE, REPORT, RUN, read_plan
 from rankslice.session.run_record import record_of, report_sha256
@@ -102,7 +102,7 @@ def make_report(targets: Sequence[Path], page_folder: Path = Path()) -> Report:
     tables = [path for path in targets if path.suffix.lower() == _TABLE and not path.is_dir()]
     others = [path for path in targets if path not in tables]
     runs = tuple(_kept_run(path, page_folder) for path in others if not _is_bench(path))
-    operators = tuple(KeptOperators(str(path), read_operators(path)) for path in tables)
+    operators = tuple(KeptOperators(str(path), read_operators_csv(path)) for path in tables)
     return Report(runs, tuple(_kept_benches(others)), operators)
 
 

@@ -95,7 +95,7 @@ def trace(
         RankSliceError: something does not fit, the job failed, or too few frames came out.
     """
     from rankslice.commands.trace import trace as tracing
-    from rankslice.measurement.trace.operator_table import operators_csv
+    from rankslice.measurement.trace.traced_operators import operators_csv
     from rankslice.views.perfetto_file import check_perfetto
 
     if traces.perfetto is not None:

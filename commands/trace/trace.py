@@ -26,10 +26,10 @@ from rankslice.measurement.trace.journeys import (
     longest_journeys,
     stretches_of,
 )
-from rankslice.measurement.trace.operator_table import PlacedRow, records_of, table_of
 from rankslice.measurement.trace.path import steady_span, whole_span
 from rankslice.measurement.trace.trace_events import Trace, events_needed, failure_of, read_failure
 from rankslice.measurement.trace.trace_findings import Findings, findings, journeys_json
+from rankslice.measurement.trace.traced_operators import PlacedRow, records_of, table_of
 from rankslice.session.build_folder import TRACE, read_plan
 from rankslice.session.inspecting.inspect import inspect_model
 from rankslice.session.run import Callbacks, FinishedRun, PreparedRun, prepare, run

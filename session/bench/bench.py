@@ -21,8 +21,7 @@ from rankslice.measurement.bench.quiet import LIVE_NOTE, machine_facts
 from rankslice.measurement.bench.series import Ratio, ratios, series
 from rankslice.session.bench.bench_options import LEVELS, BenchOptions
 from rankslice.session.bench.co_runner import beside_loads, run_beside
-from rankslice.session.bench.starts import Measured, is_live, other_boards
-from rankslice.session.bench.unsliced import build_unsliced
+from rankslice.session.bench.starts import Measured, build_unsliced, is_live, other_boards
 from rankslice.session.build_folder import read_plan
 from rankslice.session.shared_options import refuse_with
 from rankslice.session.versions import versions

@@ -12,8 +12,7 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.summary.rates import frames_to_fill
 from rankslice.backend.temporary import temporary_folder
 from rankslice.exploration.problem.problem import Problem
-from rankslice.exploration.results.candidates import Candidate
-from rankslice.exploration.results.measured import too_few, with_measured
+from rankslice.exploration.results.candidates import Candidate, too_few, with_measured
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import RankSliceError

@@ -15,14 +15,15 @@ from rankslice.exploration.problem.make_problem import make_problem
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.problem.runtime_costs import FrameBytes, default_overheads
 from rankslice.exploration.search.planned import fastest_slices
-from rankslice.exploration.times.refinement import Refinement, refine
 from rankslice.exploration.times.span_times import (
     MeasuredTimes,
+    Refinement,
     Slice,
     Span,
     first_spans,
     is_long,
     kind_times,
+    refine,
 )
 from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import CollectedMistakes, Mistake, RankSliceError
@@ -41,7 +42,7 @@ from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats import Model, format_of, read_model
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.partition.partition import SpanSegments
-from rankslice.measurement.trace.operator_table import PlacedRow
+from rankslice.measurement.trace.traced_operators import PlacedRow
 from rankslice.session.build_folder import check_ssh_config, converted_name
 from rankslice.session.building.planning import read_profile
 from rankslice.session.profiling.frames import frames_of

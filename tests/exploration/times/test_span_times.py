@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from rankslice.exploration.times.refinement import refine
 from rankslice.exploration.times.span_times import (
     KindTimes,
     MeasuredTimes,
@@ -18,6 +17,7 @@ from rankslice.exploration.times.span_times import (
     first_spans,
     is_long,
     kind_times,
+    refine,
 )
 from rankslice.framework.profile import Core, MeasuredBoard, ProfiledKind, Span as Measured
 

@@ -15,7 +15,7 @@ from plugin_providers import WEBGPU, needs_webgpu
 
 from rankslice.backend.runtime.figures.operator_profile import OperatorSpans
 from rankslice.backend.runtime.job.strict import as_record
-from rankslice.measurement.trace.placed_operators import place_operators
+from rankslice.measurement.trace.traced_operators import place_operators
 
 FRAMES = 50
 DIGITS = Path(__file__).parents[4] / "models" / "digits.onnx"

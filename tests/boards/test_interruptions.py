@@ -14,6 +14,7 @@ import pytest
 from command_line import COMMAND
 from onnx import numpy_helper
 from real_jobs import DIGITS
+from waiting import until
 
 from boards import Boards
 from boards.deployments import (
@@ -155,7 +156,5 @@ def packages_on(rack: Boards) -> list[set[str]]:
 
 def wait_for_copy(rack: Boards) -> None:
     """Wait until the second board has got a part of a package."""
-    deadline = time.monotonic() + 30
-    while not any(path.is_file() for path in (home(rack[1]) / "staging").rglob("*")):
-        assert time.monotonic() < deadline, "nothing is copied"
-        time.sleep(0.02)
+    staging = home(rack[1]) / "staging"
+    until(lambda: any(path.is_file() for path in staging.rglob("*")), 30)

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from command_line import COMMAND, Ended, rankslice, succeed
 from real_jobs import DIGITS, wheels_mpirun
+from waiting import until
 
 from boards import Board, Boards
 from boards.board import faketime_library
@@ -257,10 +258,7 @@ def test_an_interrupted_probe_ends_at_once(rack: Boards, tmp_path: Path) -> None
 
 def await_process(board: Board, line: str) -> None:
     """Return once a process with this command line runs on a board."""
-    deadline = time.monotonic() + 20
-    while not any(line in command_line(process) for process in board.processes()):
-        assert time.monotonic() < deadline, f"{line} was not started"
-        time.sleep(0.05)
+    until(lambda: any(line in command_line(process) for process in board.processes()), 20)
 
 
 def command_line(process: int) -> str:

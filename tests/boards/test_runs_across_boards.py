@@ -6,7 +6,6 @@ import json
 import shlex
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from command_line import COMMAND
 from needed import NEEDS_FIRST_CORES
 from real_jobs import DIGITS, debians_mpirun, wheels_mpirun
+from waiting import until
 
 import rankslice
 from boards import Board, Boards
@@ -115,10 +115,9 @@ def test_a_signal_ends_an_endless_run_over_boards_once_all_results_are_here(
         stderr=subprocess.PIPE,
         text=True,
     )
-    deadline = time.monotonic() + 60
-    while not (lines.exists() and lines.read_text().count("\n") > 10 and have_been_seen(live)):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(
+        lambda: lines.exists() and lines.read_text().count("\n") > 10 and have_been_seen(live), 60
+    )
     job.send_signal(signal.SIGTERM)
     _, err = job.communicate(timeout=60)
     assert 0 == job.returncode, err

@@ -19,6 +19,7 @@ from command_line import rankslice as command
 from numpy.typing import NDArray
 from poisoned import LAYERS, check_a_thousand, frame, poisoned_model, result
 from served import served
+from waiting import until
 
 import rankslice
 from boards import Board, Boards
@@ -238,19 +239,11 @@ def test_a_job_starts_without_a_board_that_is_off(rack: Boards, out: Path) -> No
             fed = Fed(pipeline)
             for _ in range(3):
                 fed.give(next_frame())
-            await_times(pipeline)
+            until(lambda: has_computed(pipeline))
     finally:
         rack[0].power_on()
     fed.check(out / "model")
     assert [{rack[0].name}] == [restart.without for restart in restarts]
-
-
-def await_times(pipeline: rankslice.Pipeline) -> None:
-    """Wait until the boards have told which processor time each rank has taken."""
-    deadline = time.monotonic() + 10
-    while not has_computed(pipeline) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert has_computed(pipeline)
 
 
 def has_computed(pipeline: rankslice.Pipeline) -> bool:

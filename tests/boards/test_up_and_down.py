@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from boards import Boards, BoardsError, RackNames, needs
 from boards.fixtures import skip_without_boards
@@ -42,9 +42,7 @@ def traces(rack: RackNames) -> list[str]:
 
 def assert_nothing_is_left(rack: RackNames) -> None:
     """Assert that a rack is gone; processes that were killed may take a moment to end."""
-    deadline = time.monotonic() + PATIENCE_S
-    while any(processes_that_name(str(rack.folder))) and time.monotonic() < deadline:
-        time.sleep(0.05)
+    until(lambda: not any(processes_that_name(str(rack.folder))), PATIENCE_S)
     assert [] == traces(rack)
 
 

@@ -29,6 +29,7 @@ from second_account import (
     open_place,
     process_of_victim,
 )
+from waiting import until
 
 from rankslice.backend.runtime.faults.private_folder import _LOCK as LOCK
 
@@ -124,10 +125,7 @@ def test_a_running_job_is_closed_to_others_and_what_it_leaves_when_killed_is_swe
         finally:
             launcher.kill()
             launcher.wait()
-        deadline = time.monotonic() + START_S
-        while session.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not session.exists(), "the watchdog removes it with the last rank"
+        until(lambda: not session.exists(), START_S)  # the watchdog removes it with the last rank
         (left,) = place.iterdir()
         with (left / LOCK).open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # mpirun may end after the last rank

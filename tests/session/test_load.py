@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
 from command_line import rankslice as command
 from real_jobs import CORES, chain_folder, let_ranks_sleep
+from waiting import until
 
 from rankslice.backend.agent.jobs.co_run import places, start as start_co_runner
 from rankslice.backend.agent.jobs.folders import RefusedError
@@ -39,10 +39,7 @@ def test_a_co_runner_works_until_the_block_ends(kind: str, prepared: PreparedRun
         workers = co_runners()
         used, usable = {*prepared.plan.ranks[0].cores}, {*CORES}
         assert places(kind, used, usable) == [{*worker.cpu_affinity()} for worker in workers]
-        end = time.monotonic() + 30
-        while not beside.cores()[""] and time.monotonic() < end:
-            time.sleep(0.02)
-        assert beside.cores()[""] > 0
+        until(lambda: beside.cores()[""] > 0, 30)
     _, alive = psutil.wait_procs(workers, timeout=20)
     assert [] == alive
     with co_runner(kind, 0.0, prepared) as beside:

@@ -11,13 +11,13 @@ import socket
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from itertools import combinations
 
 import pytest
 from board_ranks import Share, as_threads, connect, open_descriptors, other_ranks
 from second_account import STRANGER, needs_root
+from waiting import until
 
 from rankslice.backend.runtime.direct.memory import make_memory
 from rankslice.backend.runtime.direct.neighbours import (
@@ -45,11 +45,8 @@ def older_descriptors_are_closed() -> None:
 def no_descriptor_stays_open() -> Iterator[None]:
     before = open_descriptors()
     yield
-    deadline = time.monotonic() + 5
     # Threads that earlier tests have left may open and close some meanwhile.
-    while open_descriptors() > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert open_descriptors() <= before
+    until(lambda: open_descriptors() <= before, 5)
 
 
 @pytest.fixture

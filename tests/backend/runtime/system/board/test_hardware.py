@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from toys import toy_library
+from waiting import until
 
 from rankslice.backend.runtime.system.board.hardware import Hardware
 
@@ -150,9 +151,7 @@ def test_what_only_tegrastats_tells_is_read_from_it(
     )
     program.chmod(0o755)
     hardware = looked_at(tmp_path, tegrastats=str(program))
-    deadline = time.monotonic() + 10
-    while not hardware.values() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(hardware.values)
     assert expected == pytest.approx(hardware.values())
     assert absent == {"temperature", "GPU", "power"} & {*hardware.absent}
     hardware.close()

@@ -1,29 +1,25 @@
 """``inspect --internals``: what the engines make of a model, or of the sub-models of a job.
 
-An engine runs in a process of its own (``internals_process.py``), so a file or a driver that makes
-it crash does no harm.
+An engine runs in a process of its own, ``internals_process.py``.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rankslice.backend.runtime.engines import EngineSettings, engine_settings
-from rankslice.backend.runtime.errors import signal_name
 from rankslice.backend.runtime.figures.acceleration import Acceleration
 from rankslice.backend.runtime.figures.operator_rows import OperatorRow
-from rankslice.backend.runtime.job import Rank, Tensor
+from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.temporary import temporary_folder
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.own_process import answer_of
 from rankslice.framework.plan import Plan
-from rankslice.framework.reading.read_json import read_json
 from rankslice.framework.reading.records import read_record
 from rankslice.framework.wording import quoted
 from rankslice.frontend.formats import read_model
@@ -35,7 +31,6 @@ FORMAT = "rankslice-internals"
 VERSION = 3
 
 _CHILD = "rankslice.session.inspecting.internals_process"
-_TIMEOUT_S = 300
 _ENGINES = {"onnxruntime": "onnxruntime", "litert": "LiteRT"}
 """Engines that can be inspected -> their names in messages."""
 
@@ -196,17 +191,13 @@ def _of_ranks(folder: Path, plan: Plan, rank: int | None) -> Iterator[Internals]
             for tensor in plan.job.tensors.values()
             if tensor.name in segment.inputs and tensor.is_open and tensor.shape is not None
         }
-        path, variables = folder / segment.file, _environment(placement)
+        # What is set already stays, as in a rank's process.
+        path, variables = folder / segment.file, {**dict(placement.environment), **os.environ}
         if placement.engine == "litert":
             internals = ask_litert(path, settings, variables)
         else:
             internals = ask_onnxruntime(path, settings, GivenSizes(at_most=bounds), variables)
         yield replace(internals, rank=segment.rank)
-
-
-def _environment(placement: Rank) -> Mapping[str, str]:
-    """Return the environment of a rank's process: what is set already stays."""
-    return {**dict(placement.environment), **os.environ}
 
 
 def ask_onnxruntime(
@@ -249,23 +240,12 @@ def ask_litert(
 def _ask(path: Path, request: Request, environment: Mapping[str, str] | None) -> Internals:
     """Return the answer of an engine's process, also if it crashes after that."""
     name = _ENGINES[request.engine]
+    arguments = (str(path), json.dumps(asdict(request)))
     with temporary_folder() as folder:
-        file, log = folder.path / "answer.json", folder.path / "log"
-        command = [sys.executable, "-m", _CHILD, str(path), json.dumps(asdict(request)), str(file)]
-        # A file, as the process itself reads the log of compiled models.
-        with log.open("wb") as output:
-            try:
-                code = subprocess.run(
-                    command, stdout=output, stderr=output, timeout=_TIMEOUT_S, env=environment
-                ).returncode
-            except subprocess.TimeoutExpired:
-                found = f"{name} did not finish within {_TIMEOUT_S} s"
-                raise RankSliceError(Mistake(str(path), found)) from None
-        crash = _crash(name, code, log) if code else ""
-        if not file.is_file():
-            raise RankSliceError(Mistake(str(path), crash or f"{name}'s process gave no answer"))
-        answer = read_json(file.read_text(), f"{name}'s process", "expected an answer")
-    if isinstance(answer, dict) and "error" in answer:
+        answer, crash = answer_of(_CHILD, arguments, folder.path, name, environment)
+    if answer is None:
+        raise RankSliceError(Mistake(str(path), crash))
+    if "error" in answer:
         raise RankSliceError(Mistake(str(path), answer["error"], answer["expected"]))
     internals = read_record(Internals, answer, f"{name}'s process")
     return replace(
@@ -274,13 +254,6 @@ def _ask(path: Path, request: Request, environment: Mapping[str, str] | None) ->
         threads=request.settings.threads,
         untimed=crash or internals.untimed,
     )
-
-
-def _crash(name: str, code: int, log: Path) -> str:
-    if code < 0:
-        return f"{name} crashed on it ({signal_name(-code)})"
-    lines = log.read_text(errors="replace").strip().splitlines()
-    return f"{name} failed on it: {lines[-1] if lines else f'it ended with code {code}'}"
 
 
 def internals_to_json(models: list[Internals]) -> dict[str, Any]:

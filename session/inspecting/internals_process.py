@@ -31,7 +31,6 @@ from rankslice.backend.runtime.engines.onnxruntime_cuda import BUFFERS, CudaFram
 from rankslice.backend.runtime.engines.onnxruntime_engine import create_session, session_options
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.backend.runtime.engines.onnxruntime_providers import (
-    Provider,
     count_operators,
     find_provider,
     short_name,
@@ -42,6 +41,7 @@ from rankslice.backend.runtime.figures.operator_rows import operator_rows
 from rankslice.backend.runtime.job import Facts, Tensor
 from rankslice.backend.runtime.system.processes import bytes_of
 from rankslice.framework.graph import dtype_bits, values_bytes
+from rankslice.framework.own_process import write_answer
 from rankslice.framework.reading.records import as_record
 from rankslice.frontend.formats.tflite.object import read_object
 from rankslice.session.inspecting.internals import (
@@ -68,18 +68,12 @@ def _main(model: str, request: str, answer: str) -> None:
     inspect_with = _of_onnxruntime if wanted.engine == "onnxruntime" else _of_litert
     try:
         for internals in inspect_with(Path(model), wanted, Path(answer).parent):
-            _write(Path(answer), asdict(internals))
+            write_answer(answer, asdict(internals))
     except ImportError as error:
         expected = f"pip install 'rankslice[{wanted.engine}]'" if wanted.engine == "litert" else ""
-        _write(Path(answer), {"error": first_line(error), "expected": expected})
+        write_answer(answer, {"error": first_line(error), "expected": expected})
     except (JobError, ValueError, RuntimeError) as error:
-        _write(Path(answer), {"error": first_line(error), "expected": ""})
-
-
-def _write(file: Path, record: Mapping[str, Any]) -> None:
-    whole = file.with_suffix(".whole")
-    whole.write_text(json.dumps(record))
-    whole.replace(file)
+        write_answer(answer, {"error": first_line(error), "expected": ""})
 
 
 def _of_onnxruntime(path: Path, request: Request, folder: Path) -> Iterator[Internals]:
@@ -90,7 +84,11 @@ def _of_onnxruntime(path: Path, request: Request, folder: Path) -> Iterator[Inte
 
     onnxruntime = load_onnxruntime()
     settings = replace(request.settings, profile=str(folder / "profile"))
-    provider = _without_frames(find_provider(onnxruntime, settings))
+    provider = find_provider(onnxruntime, settings)
+    if provider.is_cuda:  # how frames come to CUDA and back is no matter: they are zeros
+        frames_of_cuda = CudaFrames(provider.options)
+        frames_of_cuda.leave_out(BUFFERS, "frames are zeros")
+        provider = replace(provider, options=frames_of_cuda.session_options())
     by = short_name(provider.name)
     levels, graph = {}, onnx.GraphProto()
     for level, name in _LEVELS.items():
@@ -109,7 +107,7 @@ def _of_onnxruntime(path: Path, request: Request, folder: Path) -> Iterator[Inte
         graph = onnx.load(folder / "level.onnx", load_external_data=False).graph
         levels[level] = len(graph.node)
     session = create_session(onnxruntime, path, session_options(onnxruntime, settings), provider)
-    found = Internals(
+    internals = Internals(
         runtime=f"onnxruntime {onnxruntime.__version__}",
         provider=by,
         levels=levels,
@@ -120,32 +118,18 @@ def _of_onnxruntime(path: Path, request: Request, folder: Path) -> Iterator[Inte
         ),
         untimed="" if request.inputs else "its inputs have no fixed size",
     )
-    yield found
+    yield internals
     if not request.inputs:
         return
+    zeros = {spec.name: np.zeros(spec.shape or (), spec.dtype) for spec in request.inputs}
     try:
-        frames, profile = _run(session, request.inputs)
+        frames = _timed_runs(lambda: session.run(None, zeros))
+        profile = json.loads(Path(session.end_profiling()).read_text())
     except Exception as error:  # onnxruntime's exceptions have no common base class
-        yield replace(found, untimed=f"it fails on zeros: {' '.join(str(error).split())}")
+        yield replace(internals, untimed=f"it fails on zeros: {' '.join(str(error).split())}")
         return
-    names = {(node.name, node.op.rpartition(".")[2]): node.op for node in found.nodes}
-    yield replace(found, nodes=tuple(_timed(profile, frames, names)), frames=frames)
-
-
-def _without_frames(provider: Provider) -> Provider:
-    """Return a provider without the options that say how frames come to CUDA and back."""
-    if not provider.is_cuda:
-        return provider
-    frames = CudaFrames(provider.options)
-    frames.leave_out(BUFFERS, "frames are zeros")
-    return replace(provider, options=frames.session_options())
-
-
-def _run(session: Any, inputs: Sequence[Tensor]) -> tuple[int, list[dict[str, Any]]]:
-    """Return the number of frames of zeros that were run after a first one, and the profile."""
-    frame = {tensor.name: np.zeros(tensor.shape or (), tensor.dtype) for tensor in inputs}
-    frames = _timed_runs(lambda: session.run(None, frame))
-    return frames, json.loads(Path(session.end_profiling()).read_text())
+    names = {(node.name, node.op.rpartition(".")[2]): node.op for node in internals.nodes}
+    yield replace(internals, nodes=tuple(_timed(profile, frames, names)), frames=frames)
 
 
 def _timed_runs(run: Callable[[], object]) -> int:

@@ -13,9 +13,7 @@ from rankslice.backend.runtime.job import Rank
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import Mistake
 from rankslice.framework.wording import listed
-from rankslice.frontend.formats.tflite.operators import operator_name
 from rankslice.frontend.formats.tflite.reader import TfliteModel
-from rankslice.frontend.formats.tflite.wire import Table
 from rankslice.frontend.partition.partition import Partition
 
 _FLEX = "Flex"
@@ -26,14 +24,13 @@ def flex_mistakes(model: TfliteModel, cut: Partition, ranks: Sequence[Rank]) -> 
 
     A delegate library may have them.
     """
-    flex = _flex_operators(model.root, model.bodies)
-    for placement in ranks if flex else ():
-        needed: dict[str, tuple[str, ...]] = {
-            layer.name: flex[position]
+    for placement in ranks:
+        needed = {
+            layer.name: flex
             for segment in cut.segments
             if segment.rank == placement.rank
             for layer in segment.layers
-            if (position := model.operator_of[layer.name]) in flex
+            if (flex := [name for name in model.operators[layer.name] if name.startswith(_FLEX)])
         }
         engine = ENGINES[placement.engine]
         if not needed or not engine.lacks_flex or "delegate" in dict(placement.options):
@@ -47,21 +44,6 @@ def flex_mistakes(model: TfliteModel, cut: Partition, ranks: Sequence[Rank]) -> 
             f" not have: {listed(operators)}",
             "convert the model without SELECT_TF_OPS",
         )
-
-
-def _flex_operators(root: Table, bodies: Sequence[Sequence[int]]) -> dict[int, tuple[str, ...]]:
-    names = [operator_name(code) for code in root.tables("operator_codes")]
-    if not any(name.startswith(_FLEX) for name in names):
-        return {}
-    subgraphs = root.tables("subgraphs")
-    flex_of = {}
-    for position, operator in enumerate(subgraphs[0].tables("operators")):
-        inner = [one for body in bodies[position] for one in subgraphs[body].tables("operators")]
-        used = [names[one.number("opcode_index")] for one in (operator, *inner)]
-        flex = tuple(dict.fromkeys(name for name in used if name.startswith(_FLEX)))
-        if flex:
-            flex_of[position] = flex
-    return flex_of
 
 
 _CPU = "cpu"

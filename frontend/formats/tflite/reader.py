@@ -75,6 +75,8 @@ class TfliteModel:
     """Name of each tensor of the main subgraph: its own, if it has one and is the only one."""
     operator_of: Mapping[str, int]
     """Number of the operator that each layer is, by the layer's name."""
+    operators: Mapping[str, tuple[str, ...]]
+    """Names of the operators that each layer runs, those of bodies included, once each."""
     bodies: tuple[tuple[int, ...], ...]
     """Numbers of the subgraphs that each operator of the main subgraph runs."""
     shapes: Mapping[int, tuple[int, ...]]
@@ -129,6 +131,18 @@ class _Reading:
             frozenset(states(self._subgraphs, operator, inner))
             for operator, inner in zip(self._operators, self._bodies, strict=True)
         ]
+        self._run = [
+            tuple(
+                dict.fromkeys(
+                    self._codes[item.number("opcode_index")]
+                    for item in (
+                        operator,
+                        *(o for n in bodies for o in self._subgraphs[n].tables("operators")),
+                    )
+                )
+            )
+            for operator, bodies in zip(self._operators, self._bodies, strict=True)
+        ]
         self._names = unique_names([(table.text("name"), "tensor") for table in self._tables])
         self._number_of = {name: number for number, name in enumerate(self._names)}
         made = {n for operator in self._operators for n in operator.numbers("outputs")}
@@ -154,6 +168,7 @@ class _Reading:
             buffers=self._buffers,
             tensor_names=tuple(self._names),
             operator_of={name: position for position, name in enumerate(self._layer_names)},
+            operators=dict(zip(self._layer_names, self._run, strict=True)),
             bodies=tuple(self._bodies),
             shapes={n: shape for n, shape in enumerate(shapes) if shape is not None},
             symbols=symbols,
@@ -396,7 +411,7 @@ class _Reading:
         weights: Mapping[int, Weight],
     ) -> Layer:
         operator, kind = self._operators[position], self._types[position]
-        kinds = self._kinds(position)
+        kinds = frozenset(self._run[position])
         read = dict.fromkeys(number for number in operator.numbers("inputs") if number >= 0)
         operands = tuple(
             None if number < 0 else weights.get(number, tensors[number])
@@ -424,12 +439,6 @@ class _Reading:
             operands=operands,
             attributes=tuple(attributes(operator)),
         )
-
-    def _kinds(self, position: int) -> frozenset[str]:
-        bodies = [self._subgraphs[number] for number in self._bodies[position]]
-        inner = [item for body in bodies for item in body.tables("operators")]
-        operators = (self._operators[position], *inner)
-        return frozenset(self._codes[operator.number("opcode_index")] for operator in operators)
 
     def _constant_mistakes(self) -> Iterator[Mistake]:
         for number in self._main.numbers("inputs"):

@@ -1,23 +1,23 @@
 """Shapes that a TensorFlow Lite model's tensors have once its inputs have other sizes.
 
 Only the operators themselves know what they make of a size. So LiteRT's interpreter is asked, in a
-process of its own: a file that makes it crash does no harm, and its memory is given back.
+process of its own.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.own_process import answer_of, write_answer
 
 _PACKAGE = "ai_edge_litert"
-_PATIENCE_S = 300
 
 
 Inputs: TypeAlias = Mapping[int, tuple[int, ...]]
@@ -52,21 +52,13 @@ def shapes_in_a_run(path: Path) -> dict[int, tuple[int, ...]]:
 
 def _asked(path: Path, trials: Sequence[Inputs]) -> list[dict[int, tuple[int, ...]] | str]:
     request = json.dumps([list(inputs.items()) for inputs in trials])
-    command = [sys.executable, "-m", __name__, str(path)]
-    try:
-        ended = subprocess.run(
-            command, input=request, capture_output=True, text=True, timeout=_PATIENCE_S
-        )
-    except subprocess.TimeoutExpired:
-        return [f"LiteRT did not end within {_PATIENCE_S} s"] * len(trials)
-    if ended.returncode:
-        lines = ended.stderr.strip().splitlines() or [f"it ended with code {ended.returncode}"]
-        return [_refused(lines[-1])] * len(trials)
+    with TemporaryDirectory(prefix="rankslice") as folder:
+        answers, failure = answer_of(__name__, (str(path), request), Path(folder), "LiteRT")
     return [
         _refused(shapes)
         if isinstance(shapes, str)
         else {int(number): tuple(shape) for number, shape in shapes}
-        for shapes in json.loads(ended.stdout)
+        for shapes in answers or [failure] * len(trials)
     ]
 
 
@@ -74,14 +66,14 @@ def _refused(reason: str) -> str:
     return f"LiteRT cannot give the inputs these sizes: {reason}"
 
 
-def _main(path: str) -> None:
+def _main(path: str, request: str, answer: str) -> None:
     answers: list[Any] = []
-    for inputs in json.load(sys.stdin):
+    for inputs in json.loads(request):
         try:
             answers.append(_shapes(path, inputs))
         except (ValueError, RuntimeError) as error:
             answers.append(f"{type(error).__name__}: {error}")
-    print(json.dumps(answers))
+    write_answer(answer, answers)
 
 
 def _shapes(path: str, inputs: Sequence[tuple[int, Sequence[int]]]) -> list[tuple[int, list[int]]]:
@@ -105,4 +97,4 @@ def _shapes(path: str, inputs: Sequence[tuple[int, Sequence[int]]]) -> list[tupl
 
 
 if __name__ == "__main__":
-    _main(sys.argv[1])
+    _main(*sys.argv[1:])

@@ -80,8 +80,8 @@ def known_shapes(
     unknown = {n for n, tensor in enumerate(tensors) if -1 in tensor.numbers("shape")}
     if any(tensor.number("has_rank") for tensor in tensors):
         # Converters that tell whether the rank is known write no shape where it is not.
-        unranked = {n for n, tensor in enumerate(tensors) if _is_unranked(tensor)}
-        unknown |= unranked - constants
+        ranked = {n for n, t in enumerate(tensors) if t.number("has_rank") or t.numbers("shape")}
+        unknown |= set(range(len(tensors))) - ranked - constants
     for name, operator in zip(operators, subgraph.tables("operators"), strict=True):
         inputs = operator.numbers("inputs")
         outputs = {number for number in operator.numbers("outputs") if number >= 0}
@@ -104,10 +104,6 @@ def unbounded_results(subgraph: Table, operators: Sequence[str]) -> frozenset[in
         if name in (_UNCLEAR | _BY_VALUES) - _BOUNDED or name not in OPERATORS
         for number in operator.numbers("outputs")
     )
-
-
-def _is_unranked(tensor: Table) -> bool:
-    return not tensor.number("has_rank") and not tensor.numbers("shape")
 
 
 def _is_open(name: str, inputs: Sequence[int], fixed_values: set[int], unknown: set[int]) -> bool:

@@ -256,22 +256,18 @@ _INSIDE = 1  # an offset of 0 or 1 means that the data stand in the flatbuffer
 
 def buffer_contents(file: FlatFile, root: Table) -> tuple[ByteRange | None, ...]:
     """Return where the content of each buffer lies; ``None`` for an empty one."""
-    _check_options(file, root)
-    return tuple(_buffer(file, number, item) for number, item in enumerate(root.tables("buffers")))
-
-
-def _buffer(file: FlatFile, number: int, buffer: Table) -> ByteRange | None:
-    outside = ByteRange(file.path, buffer.number("offset"), buffer.number("size"))
-    if outside.offset <= _INSIDE or not outside.length:
-        return buffer.payload("data")
-    return _checked(file, f"buffer {number}", outside)
-
-
-def _check_options(file: FlatFile, root: Table) -> None:
     for number, subgraph in enumerate(root.tables("subgraphs")):
         for position, operator in enumerate(subgraph.tables("operators")):
             if place := large_options(file.path, operator):
                 _checked(file, f"operator {position} of subgraph {number}", place)
+    contents = []
+    for number, buffer in enumerate(root.tables("buffers")):
+        outside = ByteRange(file.path, buffer.number("offset"), buffer.number("size"))
+        is_inside = outside.offset <= _INSIDE or not outside.length
+        contents.append(
+            buffer.payload("data") if is_inside else _checked(file, f"buffer {number}", outside)
+        )
+    return tuple(contents)
 
 
 def large_options(path: Path, operator: Table) -> ByteRange | None:

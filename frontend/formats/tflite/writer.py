@@ -59,9 +59,9 @@ def tflite_submodel(
     output_numbers = [number_of[tensor.name] for tensor in part.outputs]
     operators = sorted(model.operator_of[layer.name] for layer in part.layers)
     numbers = _numbers(model, operators, [*input_numbers, *output_numbers])
-    root = _root(
-        model, numbers, input_numbers, output_numbers, behind=_is_large(model, numbers, limit)
-    )
+    contents = (model.buffers[number] for number in numbers.buffers)
+    behind = sum(content.length for content in contents if content) > limit
+    root = _root(model, numbers, input_numbers, output_numbers, behind=behind)
     pieces = tuple(coalesce(flatbuffer(root)))
     head = pieces_length(piece for piece in pieces[:1] if isinstance(piece, bytes))
     if head > _MAX_TABLES_SIZE:
@@ -90,11 +90,6 @@ def _numbers(model: TfliteModel, operators: Sequence[int], exchanged: Iterable[i
         buffers=tuple(number for number in sorted(buffers) if model.buffers[number] is not None),
         opcodes=tuple(sorted(referred([*own, *whole], "opcode"))),
     )
-
-
-def _is_large(model: TfliteModel, numbers: _Numbers, limit: int) -> bool:
-    contents = (model.buffers[number] for number in numbers.buffers)
-    return sum(content.length for content in contents if content) > limit
 
 
 def _kept_metadata(model: TfliteModel) -> list[Table]:
@@ -131,8 +126,9 @@ def _root(
         "buffers": (
             Table("Buffer", {}),
             *(
-                _buffer(model.buffers[number], behind and number not in described)
+                _buffer(content, behind and number not in described)
                 for number in numbers.buffers
+                if (content := model.buffers[number])
             ),
         ),
         "metadata": tuple(renumbered(entry, new) for entry in _kept_metadata(model)) or None,
@@ -206,9 +202,7 @@ def _with_options(operator: Table, large: ByteRange | None, behind: bool) -> Tab
     return operator.changed(changes)
 
 
-def _buffer(content: ByteRange | None, behind: bool) -> Table:
-    if content is None:
-        return Table("Buffer", {})
+def _buffer(content: ByteRange, behind: bool) -> Table:
     if behind:
         return Table("Buffer", {"offset": content, "size": packed("ulong", content.length)})
     return Table("Buffer", {"data": content})

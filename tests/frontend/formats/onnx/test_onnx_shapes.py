@@ -24,67 +24,93 @@ def shape(model: OnnxModel, name: str) -> tuple[int, ...] | None:
     return layer(model, name).outputs[0].shape
 
 
-def test_a_shape_computed_from_another_is_followed_through_all_operators_between(tmp_path: Path):
-    model = read(
-        tmp_path,
-        HEAD
-        + """g (float[2, 6] x) => (float[A, B, C] y)
-        <int64[1] none = {-1}, int64[1] one = {1}, int64[1] three = {3}>
-        { shape = Shape(x)
-          rank = Shape(shape)
-          ones = ConstantOfShape <value = int64[1] {1}> (rank)
-          negated = Mul(ones, none)
-          is_none = Equal(shape, negated)
-          chosen = Where(is_none, ones, shape)
-          long = Concat <axis = 0> (three, chosen)
-          [grow] h = Expand(x, long)
-          again = Shape(h)
-          first = Slice(again, one, three)
-          rest = ReduceProd <keepdims = 1> (first)
-          flat_shape = Concat <axis = 0> (three, rest)
-          [flat] f = Reshape(h, flat_shape)
-          [back] y = Reshape(f, again) }""",
-    )
-    assert ((3, 2, 6), (3, 12), (3, 2, 6)) == tuple(
-        shape(model, n) for n in ("grow", "flat", "back")
-    )
+FOLLOWED = {
+    "a shape computed from another is followed through all operators between": (
+        """g (float[2, 6] x) => (float[A, B, C] y)
+    <int64[1] none = {-1}, int64[1] one = {1}, int64[1] three = {3}>
+    { shape = Shape(x)
+      rank = Shape(shape)
+      ones = ConstantOfShape <value = int64[1] {1}> (rank)
+      negated = Mul(ones, none)
+      is_none = Equal(shape, negated)
+      chosen = Where(is_none, ones, shape)
+      long = Concat <axis = 0> (three, chosen)
+      [grow] h = Expand(x, long)
+      again = Shape(h)
+      first = Slice(again, one, three)
+      rest = ReduceProd <keepdims = 1> (first)
+      flat_shape = Concat <axis = 0> (three, rest)
+      [flat] f = Reshape(h, flat_shape)
+      [back] y = Reshape(f, again) }""",
+        {"grow": (3, 2, 6), "flat": (3, 12), "back": (3, 2, 6)},
+    ),
+    "shapes are found in a file that is not sorted": (
+        """g (float[2, 6] x) => (float[A, B] y) <int64[2] order = {1, 0}>
+    { [last] y = Relu(h)
+      [change] h = Reshape(r, turned)
+      turned = Gather(shape, order)
+      shape = Shape(r)
+      r = Neg(x) }""",
+        {"change": (6, 2), "last": (6, 2)},
+    ),
+    "a range has as many elements as its values tell": (
+        """g (float[5, 2] x) => (int64[N] y) <int64 zero = {0}, int64 step = {2}>
+    { shape = Shape(x)
+      length = Gather <axis = 0> (shape, zero)
+      [range] y = Range(zero, length, step) }""",
+        {"range": (3,)},
+    ),
+    "part of a shape is followed": (
+        """g (float[5, 2, 7] x) => (float[N, M] y)
+    { last = Shape <start = -2> (x)
+      [new] y = ConstantOfShape(last) }""",
+        {"new": (2, 7)},
+    ),
+    "operators that only an engine knows get its shapes": (
+        """g (float[2, 3] x, float[3, 4] w, float[4] b) => (float[N, M] y)
+    { [multiply] h = com.microsoft.FusedMatMul(x, w)
+      [curve] k = com.microsoft.BiasGelu(h, b)
+      rows = Shape <end = 1> (k)
+      negative = Neg(rows)
+      all = Mul(negative, negative)
+      [flat] y = Reshape(k, all) }""",
+        {"multiply": (2, 4), "curve": (2, 4)},
+    ),
+    "a scalar of an operator that only an engine knows is told from an unknown shape": (
+        """g (float x, float[1] z) => (float y)
+    { [scalar] h = com.microsoft.QuickGelu(x)
+      open = Squeeze(z)
+      y = Add(h, open) }""",
+        {"scalar": ()},
+    ),
+    "shapes are followed into functions that call functions with attributes": (
+        """g (float[2, 6] x) => (float[N, M] y)
+    { [outer] h = local.Outer <width = [4, 3]> (x)
+      [relu] y = Relu(h) }
+    <domain: "local", opset_import: ["" : 17, "local" : 1]>
+    Outer <width> (v) => (u) { t = local.Inner <to: ints = @width> (v)  u = Neg(t) }
+    <domain: "local", opset_import: ["" : 17]>
+    Inner <to> (v) => (u) { s = Constant <value_ints: ints = @to> ()  u = Reshape(v, s) }""",
+        {"outer": (4, 3), "relu": (4, 3)},
+    ),
+    "shapes are followed into the branches of a condition": (
+        """g (bool c, float[2, 6] x) => (float[N, M] y) <int64[2] order = {1, 0}>
+    { shape = Shape(x)
+      turned = Gather(shape, order)
+      [branch] h = If (c) <
+        then_branch = t () => (float[A, B] p) { p = Reshape(x, turned) },
+        else_branch = e () => (float[C, D] q) { n = Neg(x)  q = Reshape(n, turned) }>
+      y = Relu(h) }""",
+        {"branch": (6, 2)},
+    ),
+}
 
 
-def test_shapes_are_found_in_a_file_that_is_not_sorted(tmp_path: Path):
-    model = read(
-        tmp_path,
-        HEAD
-        + """g (float[2, 6] x) => (float[A, B] y) <int64[2] order = {1, 0}>
-        { [last] y = Relu(h)
-          [change] h = Reshape(r, turned)
-          turned = Gather(shape, order)
-          shape = Shape(r)
-          r = Neg(x) }""",
-    )
-    assert ((6, 2), (6, 2)) == (shape(model, "change"), shape(model, "last"))
-
-
-def test_a_range_has_as_many_elements_as_its_values_tell(tmp_path: Path):
-    model = read(
-        tmp_path,
-        HEAD
-        + """g (float[5, 2] x) => (int64[N] y) <int64 zero = {0}, int64 step = {2}>
-        { shape = Shape(x)
-          length = Gather <axis = 0> (shape, zero)
-          [range] y = Range(zero, length, step) }""",
-    )
-    assert (3,) == shape(model, "range")
-
-
-def test_part_of_a_shape_is_followed(tmp_path: Path):
-    model = read(
-        tmp_path,
-        HEAD
-        + """g (float[5, 2, 7] x) => (float[N, M] y)
-        { last = Shape <start = -2> (x)
-          [new] y = ConstantOfShape(last) }""",
-    )
-    assert (2, 7) == shape(model, "new")
+@pytest.mark.parametrize(("text", "shapes"), FOLLOWED.values(), ids=FOLLOWED.keys())
+def test_shapes_are_followed(tmp_path: Path, text: str, shapes: dict[str, tuple[int, ...]]) -> None:
+    model = read(tmp_path, HEAD + text)
+    assert shapes == {name: shape(model, name) for name in shapes}
+    assert {"float32", "int64"} >= {layer(model, name).outputs[0].dtype for name in shapes}
 
 
 def printed_in_4_gib(program: str, path: Path) -> str:
@@ -130,36 +156,6 @@ print(read_onnx(Path(sys.argv[1]), sizes).graph.outputs[0].shape)
     assert "(4, 240000000, 32)\n" == printed_in_4_gib(program, path)
 
 
-def test_operators_that_only_an_engine_knows_get_its_shapes(tmp_path: Path):
-    model = read(
-        tmp_path,
-        HEAD
-        + """g (float[2, 3] x, float[3, 4] w, float[4] b) => (float[N, M] y)
-        { [multiply] h = com.microsoft.FusedMatMul(x, w)
-          [curve] k = com.microsoft.BiasGelu(h, b)
-          rows = Shape <end = 1> (k)
-          negative = Neg(rows)
-          all = Mul(negative, negative)
-          [flat] y = Reshape(k, all) }""",
-    )
-    assert ((2, 4), (2, 4)) == (shape(model, "multiply"), shape(model, "curve"))
-    assert "float32" == layer(model, "curve").outputs[0].dtype
-
-
-def test_a_scalar_of_an_operator_that_only_an_engine_knows_is_told_from_an_unknown_shape(
-    tmp_path: Path,
-):
-    model = read(
-        tmp_path,
-        HEAD
-        + """g (float x, float[1] z) => (float y)
-        { [scalar] h = com.microsoft.QuickGelu(x)
-          open = Squeeze(z)
-          y = Add(h, open) }""",
-    )
-    assert () == shape(model, "scalar")
-
-
 def test_an_operator_that_nobody_knows_has_no_shape(tmp_path: Path):
     model = read(
         tmp_path,
@@ -194,21 +190,6 @@ def test_a_shape_that_depends_on_the_values_is_told_at_a_cut(tmp_path: Path):
         partition(model.graph, {"find": 0, "take": 0, "sum": 1, "add": 1})
 
 
-def test_shapes_are_followed_into_functions_that_call_functions_with_attributes(tmp_path: Path):
-    model = read(
-        tmp_path,
-        HEAD
-        + """g (float[2, 6] x) => (float[N, M] y)
-        { [outer] h = local.Outer <width = [4, 3]> (x)
-          [relu] y = Relu(h) }
-        <domain: "local", opset_import: ["" : 17, "local" : 1]>
-        Outer <width> (v) => (u) { t = local.Inner <to: ints = @width> (v)  u = Neg(t) }
-        <domain: "local", opset_import: ["" : 17]>
-        Inner <to> (v) => (u) { s = Constant <value_ints: ints = @to> ()  u = Reshape(v, s) }""",
-    )
-    assert ((4, 3), (4, 3)) == (shape(model, "outer"), shape(model, "relu"))
-
-
 def functions(*bodies: str) -> str:
     """Return a model that calls the first of the functions F0, F1, ..."""
     head = '<domain: "local", opset_import: ["" : 17, "local" : 1]>'
@@ -234,21 +215,6 @@ def test_functions_whose_calls_double_at_each_step_are_refused_at_once(tmp_path:
 def test_functions_that_are_called_through_many_others_are_read(tmp_path: Path):
     chain = [f"u = local.F{n + 1}(v)" for n in range(300)]
     assert (2,) == shape(read(tmp_path, functions(*chain, "u = Relu(v)")), "relu")
-
-
-def test_shapes_are_followed_into_the_branches_of_a_condition(tmp_path: Path):
-    model = read(
-        tmp_path,
-        HEAD
-        + """g (bool c, float[2, 6] x) => (float[N, M] y) <int64[2] order = {1, 0}>
-        { shape = Shape(x)
-          turned = Gather(shape, order)
-          [branch] h = If (c) <
-            then_branch = t () => (float[A, B] p) { p = Reshape(x, turned) },
-            else_branch = e () => (float[C, D] q) { n = Neg(x)  q = Reshape(n, turned) }>
-          y = Relu(h) }""",
-    )
-    assert (6, 2) == shape(model, "branch")
 
 
 LOOP = (

@@ -36,16 +36,13 @@ def test_a_zoo_network_is_read_with_the_shapes_of_what_its_layers_pass_on(path):
 
 
 def test_a_small_model_becomes_layers_tensors_and_weights(tmp_path):
-    model = read(
-        tmp_path,
-        HEAD
-        + """
+    text = """
         g (float[2, 3] x) => (float[2, 3] z)
         <float[3] bias = {1.0, 2.0, 3.0}>
         { [add] y = Add(x, bias)
           [relu] z = Relu(y) }
-        """,
-    )
+        """
+    model = read(tmp_path, HEAD + text)
     graph = model.graph
     add, relu = graph.layers
     assert ("model.onnx", "onnx") == (graph.name, graph.format)
@@ -113,41 +110,32 @@ def test_weights_that_the_file_lists_as_inputs_are_no_inputs(tmp_path):
 
 
 def test_a_shared_weight_is_one_object(tmp_path):
-    model = read(
-        tmp_path,
-        HEAD
-        + """g (float[2] x) => (float[2] z) <float[2] w = {1.0, 2.0}>
+    text = """g (float[2] x) => (float[2] z) <float[2] w = {1.0, 2.0}>
         { [a] y = Add(x, w)
-          [b] z = Mul(y, w) }""",
-    )
+          [b] z = Mul(y, w) }"""
+    model = read(tmp_path, HEAD + text)
     first, second = model.graph.layers
     assert first.weights[0] is second.weights[0]
     assert 1 == len(model.graph.weights)
 
 
 def test_a_layer_may_have_several_outputs_and_leave_optional_ones_out(tmp_path):
-    model = read(
-        tmp_path,
-        HEAD
-        + """g (float[4] x) => (float[2] a, float[2] b, float[2] values)
+    text = """g (float[4] x) => (float[2] a, float[2] b, float[2] values)
         <int64[1] k = {2}>
         { [split] a, b = Split(x)
           [top] values, "" = TopK(x, k)
-          [clip] unused = Clip(x, "", "") }""",
-    )
+          [clip] unused = Clip(x, "", "") }"""
+    model = read(tmp_path, HEAD + text)
     assert ("a", "b") == named(layer(model, "split").outputs)
     assert ("values",) == named(layer(model, "top").outputs)
     assert ("x",) == named(layer(model, "clip").inputs)
 
 
 def test_constant_nodes_are_layers_and_feed_shapes(tmp_path):
-    model = read(
-        tmp_path,
-        HEAD
-        + """g (float[6] x) => (float[2, 3] y)
+    text = """g (float[6] x) => (float[2, 3] y)
         { [shape] s = Constant <value = int64[2] {2, 3}> ()
-          [reshape] y = Reshape(x, s) }""",
-    )
+          [reshape] y = Reshape(x, s) }"""
+    model = read(tmp_path, HEAD + text)
     assert ("shape", "Constant", ()) == (
         model.graph.layers[0].name,
         model.graph.layers[0].op,
@@ -171,47 +159,38 @@ def test_the_shape_of_a_large_constant_is_known_without_its_values(tmp_path):
 
 
 def test_a_branch_reads_what_its_bodies_capture(tmp_path):
-    model = read(
-        tmp_path,
-        HEAD
-        + """g (bool condition, float[2] x) => (float[2] y)
+    text = """g (bool condition, float[2] x) => (float[2] y)
         <float[2] w = {1.0, 2.0}>
         { [pre] h = Relu(x)
           [branch] y = If (condition) <
             then_branch = t () => (float[2] a) { a = Add(h, w) },
-            else_branch = e () => (float[2] b) { n = Neg(h)  b = Identity(n) }> }""",
-    )
+            else_branch = e () => (float[2] b) { n = Neg(h)  b = Identity(n) }> }"""
+    model = read(tmp_path, HEAD + text)
     branch = layer(model, "branch")
     assert ("condition", "h") == named(branch.inputs)
     assert ("w",) == named(branch.weights)
 
 
 def test_unnamed_and_ambiguous_layers_get_their_place_in_the_file_as_a_number(tmp_path):
-    model = read(
-        tmp_path,
-        HEAD
-        + """g (float[2] x) => (float[2] y)
+    text = """g (float[2] x) => (float[2] y)
         { a = Relu(x)
           [twin] b = Relu(a)
           [twin] c = Relu(b)
           [Relu_4] d = Relu(c)
-          y = Relu(d) }""",
-    )
+          y = Relu(d) }"""
+    model = read(tmp_path, HEAD + text)
     assert ["Relu_0", "twin_1", "twin_2", "Relu_4", "Relu_4_"] == [
         layer.name for layer in model.graph.layers
     ]
 
 
 def test_layers_are_sorted_and_keep_the_file_order_where_they_can(tmp_path):
-    model = read(
-        tmp_path,
-        HEAD
-        + """g (float[2] x) => (float[2] y)
+    text = """g (float[2] x) => (float[2] y)
         { [last] y = Add(b, c)
           [second] b = Relu(a)
           [third] c = Neg(a)
-          [first] a = Relu(x) }""",
-    )
+          [first] a = Relu(x) }"""
+    model = read(tmp_path, HEAD + text)
     assert ["first", "second", "third", "last"] == [layer.name for layer in model.graph.layers]
 
 

@@ -176,13 +176,10 @@ def test_an_operator_that_nobody_knows_has_no_shape(tmp_path: Path):
 
 
 def test_a_shape_that_depends_on_the_values_is_told_at_a_cut(tmp_path: Path):
-    model = read(
-        tmp_path,
-        HEAD
-        + """g (float[4] x) => (float[4] y)
+    text = """g (float[4] x) => (float[4] y)
         { [find] i = Cast <to = 7> (x)  [take] t = Expand(x, i)
-          [sum] s = ReduceSum <keepdims = 0> (t)  [add] y = Add(x, s) }""",
-    )
+          [sum] s = ReduceSum <keepdims = 0> (t)  [add] y = Add(x, s) }"""
+    model = read(tmp_path, HEAD + text)
     with pytest.raises(
         RankSliceError,
         match=r"'t', .* its sizes have no known bound.* 'take' and 'sum', .* --at-most t=100,4",

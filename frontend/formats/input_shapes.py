@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
@@ -182,8 +182,9 @@ class _Settling:
                 )
                 continue
             if any(size not in values for size in sizes if isinstance(size, str)):
+                is_given = any(size in self.fixed or size in self.bounds for size in sizes)
                 # One mistake is enough for an input to which sizes were given that do not fit.
-                if not self.mistakes or not self._is_given(name):
+                if not self.mistakes or not is_given:
                     declared = self._declared[name] or ()
                     self.mistakes.append(
                         _open_mistake(self._where, name, declared, sizes, values, example)
@@ -194,21 +195,15 @@ class _Settling:
             symbols[name] = names if any(names) else ()
         return InputSizes(shapes, symbols, self._others)
 
-    def _is_given(self, name: str) -> bool:
-        sizes = self._sizes[name] or ()
-        return any(size in self.fixed or size in self.bounds for size in sizes)
 
-
-def _named(name: str, sizes: Sizes, taken: Iterable[int | str]) -> Sizes:
-    taken = set(taken)
-
-    def named(axis: int) -> str:
+def _named(name: str, sizes: Sizes, taken: Collection[int | str]) -> Sizes:
+    named: list[int | str] = []
+    for axis, size in enumerate(sizes):
         unused = f"{name}.{axis}"
         while unused in taken:
             unused += "'"
-        return unused
-
-    return [named(axis) if size == "?" else size for axis, size in enumerate(sizes)]
+        named.append(unused if size == "?" else size)
+    return named
 
 
 def admits(declared: Sizes, shape: tuple[int, ...]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rankslice.framework.errors import Mistake
 from rankslice.framework.graph import Bond, Graph, Layer
-from rankslice.framework.wording import joined, listed, quoted
+from rankslice.framework.wording import first_of, joined, listed, quoted
 from rankslice.frontend.partition.order import dependency_order
 
 _MAX_REASONS = 3
@@ -39,7 +39,9 @@ def bound_items(
         for one, other in zip(members, [*members[1:], *members[:1]], strict=True):
             # Edges in both directions make the members one strongly connected component.
             edges[other].add(one)
-    return _in_order(_components(edges), predecessors)
+    components = _components(edges)
+    before, keys = between_items(components, predecessors), [items[0] for items in components]
+    return [components[number] for number in dependency_order(before, keys)]
 
 
 def _components(edges: Sequence[set[int]]) -> list[tuple[int, ...]]:
@@ -79,14 +81,6 @@ def _components(edges: Sequence[set[int]]) -> list[tuple[int, ...]]:
     return components
 
 
-def _in_order(
-    components: Sequence[tuple[int, ...]], predecessors: Sequence[Sequence[int]]
-) -> list[tuple[int, ...]]:
-    """Return the components in a topological order; of those that could come next, the first."""
-    before, keys = between_items(components, predecessors), [items[0] for items in components]
-    return [components[number] for number in dependency_order(before, keys)]
-
-
 def between_items(
     items: Sequence[tuple[int, ...]], predecessors: Sequence[Sequence[int]]
 ) -> list[list[int]]:
@@ -96,15 +90,6 @@ def between_items(
         sorted({number[p] for position in item for p in predecessors[position]} - {index})
         for index, item in enumerate(items)
     ]
-
-
-def _some(reasons: Sequence[str]) -> str:
-    more = len(reasons) - _MAX_REASONS
-    return (
-        joined(reasons)
-        if more <= 0
-        else f"{', '.join(reasons[:_MAX_REASONS])}, ... and {more} more"
-    )
 
 
 def bond_mistakes(
@@ -123,12 +108,15 @@ def bond_mistakes(
             for bond in graph.bonds
             if not set(bond.layers).isdisjoint(names)
         ]
+        shown = joined(reasons)
+        if len(reasons) > _MAX_REASONS:
+            shown = ", ".join(first_of(reasons, _MAX_REASONS))
         owners = ", ".join(
             f"rank {rank}: {listed([name for name in names if rank_of[name] == rank])}"
             for rank in ranks
         )
         yield Mistake(
             f"{graph.name}: layers {quoted(names[0])} to {quoted(names[-1])}",
-            f"cannot be on several ranks: {_some(reasons)}",
+            f"cannot be on several ranks: {shown}",
             f"map them and those between to one key (now {owners})",
         )

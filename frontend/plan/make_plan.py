@@ -19,7 +19,7 @@ from rankslice.backend.runtime.job import (
 )
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.file_names import safe_file_name
-from rankslice.framework.graph import Graph, Layer, Tensor as GraphTensor
+from rankslice.framework.graph import Layer, Tensor as GraphTensor
 from rankslice.framework.plan import ModelInfo, Plan, SegmentLayers
 from rankslice.framework.wording import quoted
 from rankslice.frontend.partition.partition import Partition
@@ -58,14 +58,16 @@ def make_plan(
         raise RankSliceError(Mistake("source", found, f"expected 0 to {len(placements) - 1}"))
     sink = _sink(partition) if sink_rank is None else sink_rank
     ranks = tuple(_with_work(partition, placements, source, sink, model.format))
-    inputs, outputs = _ends(partition.graph)
+    graph = partition.graph
+    steps = {entry.name: (entry.scale, entry.zero_point) for entry in graph.quantised}
+    inputs = tuple(replace(t.in_job(), quantisation=steps.get(t.name, ())) for t in graph.inputs)
+    outputs = tuple(tensor.in_job() for tensor in graph.outputs)
     job = Job(model.name, 0, source, sink, inputs, _between(partition), outputs, ranks)
-    return Plan(
-        model,
-        replace(job, window=job.path_length + 1),
-        tuple(_layers(partition, ranks)),
-        partition.minimal,
+    layers = tuple(
+        SegmentLayers(ranks[s.rank].runs[s.index].file, tuple(layer.name for layer in s.layers))
+        for s in partition.segments
     )
+    return Plan(model, replace(job, window=job.path_length + 1), layers, partition.minimal)
 
 
 def with_facts(plan: Plan, facts: Mapping[str, Facts]) -> Plan:
@@ -140,14 +142,6 @@ def _names(tensors: Iterable[GraphTensor]) -> set[str]:
     return {tensor.name for tensor in tensors}
 
 
-def _ends(graph: Graph) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    steps = {entry.name: (entry.scale, entry.zero_point) for entry in graph.quantised}
-    inputs = (
-        replace(tensor.in_job(), quantisation=steps.get(tensor.name, ())) for tensor in graph.inputs
-    )
-    return tuple(inputs), tuple(tensor.in_job() for tensor in graph.outputs)
-
-
 def _between(partition: Partition) -> tuple[Tensor, ...]:
     """Return the other tensors that segments exchange, once each."""
     ends = _names((*partition.graph.inputs, *partition.graph.outputs))
@@ -160,12 +154,6 @@ def _between(partition: Partition) -> tuple[Tensor, ...]:
 
 def submodel_file(key: str, index: int, suffix: str) -> str:
     return f"submodels/{safe_file_name(key)}.{index}.{suffix}"
-
-
-def _layers(partition: Partition, ranks: Sequence[Rank]) -> Iterator[SegmentLayers]:
-    for segment in partition.segments:
-        file = ranks[segment.rank].runs[segment.index].file
-        yield SegmentLayers(file, tuple(layer.name for layer in segment.layers))
 
 
 def _with_work(

@@ -101,12 +101,11 @@ def hostfile(placements: Sequence[Rank]) -> str:
     """
     raise_mistakes(_mistakes(placements))
     hosts = dict.fromkeys(placement.host for placement in placements)
-    return "".join(f"{host} slots={_slots(host, placements)}\n" for host in hosts)
-
-
-def _slots(host: str, placements: Sequence[Rank]) -> int:
-    here = [placement for placement in placements if placement.host == host]
-    return max(len(here), len({core for placement in here for core in placement.cores}))
+    here = {host: [rank.cores for rank in placements if rank.host == host] for host in hosts}
+    return "".join(
+        f"{host} slots={max(len(cores), len({core for some in cores for core in some}))}\n"
+        for host, cores in here.items()
+    )
 
 
 def _mistakes(placements: Sequence[Rank]) -> Iterator[Mistake]:

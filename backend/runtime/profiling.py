@@ -145,9 +145,10 @@ class _Service:
         self.stop()
         once = {"measure": self._measure, "operators": self._operators}.get(request["action"])
         if once is not None:
-            return _report_of(*_fork(lambda say: say(_attempt(lambda: once(request)))))
+            return _report_of(*_fork(lambda _: once(request)))
         if request["action"] == "compute":
-            return self._start_computing(request)
+            self._busy, pipe = _fork(lambda say: self._compute(request, say))
+            return _report_of(self._busy, pipe)
         return {}
 
     def _operators(self, request: Record) -> Record:
@@ -159,18 +160,13 @@ class _Service:
             return {"problem": f"the engine {self._rank.engine} does not report operators"}
         return {"rows": [asdict(row) for row in operator_rows(spans, runs)]}
 
-    def _start_computing(self, request: Record) -> Record:
-        """Begin to run a sub-model again and again, until the next request."""
-
-        def compute(say: Callable[[Record], None]) -> NoReturn:
-            with self._loaded(request) as loaded:
+    def _compute(self, request: Record, say: Callable[[Record], None]) -> NoReturn:
+        """Run a sub-model again and again, until the next request."""
+        with self._loaded(request) as loaded:
+            loaded.pass_frame()
+            say({})
+            while True:
                 loaded.pass_frame()
-                say({})
-                while True:
-                    loaded.pass_frame()
-
-        self._busy, pipe = _fork(lambda say: say(_attempt(lambda: compute(say))))
-        return _report_of(self._busy, pipe)
 
     def stop(self) -> None:
         if self._busy is not None:
@@ -195,18 +191,7 @@ class _Service:
         return _Loaded(self._rank, self._settings, request, self._folder)
 
 
-def _attempt(step: Callable[[], Record]) -> Record:
-    try:
-        return step()
-    except _RefusedError as error:
-        return {"problem": str(error), "refused": True}
-    except JobError as error:
-        return {"problem": str(error)}
-    except Exception as error:  # engines' exceptions have no common base class
-        return {"problem": f"{type(error).__name__}: {error}"}
-
-
-class _RefusedError(Exception):
+class _RefusedError(JobError):
     """The accelerator cannot run the layers."""
 
 
@@ -367,19 +352,27 @@ def _copy(target: Any, name: str, offset: int, length: int) -> None:
 # Processes
 
 
-def _fork(work: Callable[[Callable[[Record], None]], None]) -> tuple[ForkProcess, Connection]:
-    """Start a process that does some work and reports on it."""
+def _fork(work: Callable[[Callable[[Record], None]], Record]) -> tuple[ForkProcess, Connection]:
+    """Start a process that does some work and reports on it: what it says, and its result."""
     pipe, reports = _CONTEXT.Pipe(duplex=False)
-    child = _CONTEXT.Process(target=_do, args=(work, reports, os.getpid()), daemon=True)
+    parent = os.getpid()
+
+    def run() -> None:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            return
+        try:
+            reports.send(work(reports.send))
+        except JobError as error:
+            refused = isinstance(error, _RefusedError)
+            reports.send({"problem": str(error), "refused": refused})
+        except Exception as error:  # engines' exceptions have no common base class
+            reports.send({"problem": f"{type(error).__name__}: {error}"})
+
+    child = _CONTEXT.Process(target=run, daemon=True)
     child.start()
     reports.close()
     return child, pipe
-
-
-def _do(work: Callable[[Callable[[Record], None]], None], reports: Connection, parent: int) -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() == parent:
-        work(reports.send)
 
 
 def _report_of(child: ForkProcess, pipe: Connection) -> Record:

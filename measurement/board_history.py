@@ -1,15 +1,17 @@
-"""What boards and ranks were like while a job ran: samples, one a second."""
+"""What boards were like for a job: their modes, and samples, one a second."""
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
 from rankslice.backend.runtime.figures.sampling import Sample
+from rankslice.backend.runtime.system.modes import BoardMode
 from rankslice.framework.reading.records import Only
+from rankslice.framework.wording import joined
 
 MAX_SAMPLES = 3600
 """Of a board that are kept: of longer runs every second one, every fourth one, and so on."""
@@ -125,3 +127,26 @@ def _history(name: str, board: _Board) -> BoardHistory:
 def _summary(name: str, board: _Board) -> HardwareSummary:
     series = {key: spread.to_json() for key, spread in board.spreads.items()}
     return HardwareSummary(name, board.busy, series, board.absent)
+
+
+def mode_texts(mode: BoardMode) -> dict[str, str]:
+    """Return what a board's mode says: its power mode, and what sets each clock, by its name."""
+    texts = {"power mode": f"{mode.power} ({mode.power_number})"} if mode.power else {}
+    for clock in mode.clocks:
+        limits = ("?" if mhz is None else f"{mhz:g}" for mhz in (clock.min_mhz, clock.max_mhz))
+        texts[clock.name] = f"{clock.governor or '?'} from {' to '.join(limits)} MHz"
+    return texts
+
+
+def mode_differences(modes: Mapping[str, Mapping[str, BoardMode]]) -> Iterator[str]:
+    """Yield a clause for each board whose mode differs; ``modes``: by run, then by board."""
+    for board in dict.fromkeys(board for boards in modes.values() for board in boards):
+        texts = {run: mode_texts(of[board]) for run, of in modes.items() if board in of}
+        names = dict.fromkeys(name for text in texts.values() for name in text)
+        unlike = [name for name in names if len({text.get(name) for text in texts.values()}) > 1]
+        if unlike:
+            sides = []
+            for run, text in texts.items():
+                own = ", ".join(f"{name} {text.get(name, 'unknown')}" for name in unlike)
+                sides.append(f"with {own} in {run}")
+            yield f"board {board} ran {joined(sides)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from rankslice.backend.runtime.job.strict import PAIRS, plain
 from rankslice.backend.runtime.sources.switching import Change
 from rankslice.backend.runtime.summary.bottleneck import pace_of
 from rankslice.backend.runtime.summary.rates import SURGE, stretches
+from rankslice.backend.runtime.system.modes import BoardMode
 from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.reading.records import read_document
 from rankslice.measurement.board_history import HardwareSummary
@@ -74,6 +75,8 @@ class RunSummary:
     """How many frames had which latency."""
     hardware: tuple[HardwareSummary, ...] = ()
     """By board."""
+    modes: dict[str, BoardMode] = field(default_factory=dict)
+    """By board, before the start."""
     failed: Number = 0
     failures: tuple[str, ...] = ()
     """Of the first of them, where and why."""

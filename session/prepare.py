@@ -19,6 +19,7 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.slots import ring_bytes
 from rankslice.backend.runtime.pipeline.wiring import NO_PAIRS, pairs_within_boards, wire_all
 from rankslice.backend.runtime.sources import Source, find_source, open_source
+from rankslice.backend.runtime.system.modes import BoardMode, board_mode
 from rankslice.backend.runtime.system.processes import free_bytes
 from rankslice.backend.runtime.version import RUNTIME_VERSION
 from rankslice.framework.engines import computes
@@ -68,6 +69,14 @@ class PreparedRun:
         """What this machine is called in a job that runs on it alone."""
         boards = {rank.board for rank in self.plan.ranks}
         return boards.pop() if len(boards) == 1 else _HERE
+
+    @property
+    def modes(self) -> dict[str, BoardMode]:
+        """Modes of the boards, by name, as they were before the start."""
+        if self.boards is None:
+            return {self.own_board: board_mode()}
+        checked = zip(self.boards.work, self.boards.checks, strict=True)
+        return {shell.login.board: check.mode for (shell, _), check in checked}
 
     @property
     def meeting_points(self) -> tuple[str, str]:

@@ -134,6 +134,7 @@ def run(
         log.add(board, sample)
         callbacks.on_sample(board, sample)
 
+    modes = prepared.modes
     with own_folder(prepared) as folder:
         with finished_frames_kept(prepared, folder):
             ended = execute(prepared, folder, replace(callbacks, on_sample=take))
@@ -144,6 +145,7 @@ def run(
         if keep:
             _put_in_place(ended.prepared, folder)
     summary, arrivals = _summary(ended, ranks, results, log.summaries(), verify=verify)
+    summary = replace(summary, modes=modes)
     named = zip(map(ended.names.get, results.numbers), arrivals, strict=True)
     with as_user_errors():
         labels = tuple(name or prepared.source.label(index) for name, index in named)

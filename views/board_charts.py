@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rankslice.framework.wording import digits
-from rankslice.measurement.board_history import BoardHistory, HardwareSummary
+from rankslice.measurement.board_history import BoardHistory, mode_texts
+from rankslice.measurement.summary import RunSummary
 from rankslice.measurement.trace.trace_events import Trace
 from rankslice.views.charts import Axis, Point, Series, line_figure
 from rankslice.views.content import Figure, Section, Table
@@ -31,10 +32,15 @@ _MAX_SERIES = 8
 _MAX_POINTS = 600
 
 
-def hardware_section(
-    boards: Sequence[HardwareSummary], histories: Sequence[BoardHistory]
-) -> Section:
-    """Return the section on hardware; without a sample it only says so."""
+def hardware_section(summary: RunSummary, histories: Sequence[BoardHistory]) -> Section:
+    """Return the section on modes and hardware; without a sample it says so."""
+    modes = tuple(
+        (board, of, text)
+        for board, mode in summary.modes.items()
+        for of, text in mode_texts(mode).items()
+    )
+    tables = [Table("Modes before the start", ("board", "of", "mode"), modes)] if modes else []
+    boards = summary.hardware
     rows = tuple(
         (board.board, name, *(digits(values[of], 4) for of in ("min", "mean", "max")))
         for board in boards
@@ -47,11 +53,11 @@ def hardware_section(
     ]
     if not rows:
         about = "No sample was taken while frames were processed: there is one per second."
-        return Section("Hardware", (about, *absent))
+        return Section("Hardware", (about, *absent), (*tables,))
     about = "One sample a second; only seconds in which frames went through count."
     head = ("board", "value", "min", "mean", "max")
-    table = Table("Boards and ranks", head, rows)
-    return Section("Hardware", (about, *absent), (*hardware_figures(histories), table))
+    tables.append(Table("Boards and ranks", head, rows))
+    return Section("Hardware", (about, *absent), (*hardware_figures(histories), *tables))
 
 
 def hardware_figures(histories: Sequence[BoardHistory]) -> tuple[Figure, ...]:

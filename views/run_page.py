@@ -41,7 +41,7 @@ def run_page(record: RunRecord, histories: Sequence[BoardHistory] = ()) -> Page:
             _latency(summary),
             _ranks(record),
             *([_energy(summary)] if summary.energy else []),
-            hardware_section(summary.hardware, histories),
+            hardware_section(summary, histories),
             _how(record),
         ),
     )

@@ -15,6 +15,7 @@ from rankslice.framework.wording import (
     on_one_line,
     time_text,
 )
+from rankslice.measurement.board_history import mode_texts
 from rankslice.session.run_record import rank_notes, verdict_text
 from rankslice.views.content import Table
 from rankslice.views.run_parts import (
@@ -53,6 +54,9 @@ def run_parts(summary: RunSummary) -> Iterator[Table | str]:
         yield _stage_means(summary)
     yield from _energies(summary.energy)
     yield from (_hardware(board) for board in summary.hardware if board.samples)
+    for board, mode in summary.modes.items():
+        if texts := mode_texts(mode):
+            yield f"mode of {board}: {', '.join(f'{of} {text}' for of, text in texts.items())}"
     yield f"bottleneck: {summary.bottleneck}"
     if summary.verify is not None:
         yield from verdict_lines(summary.verify)

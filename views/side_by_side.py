@@ -11,6 +11,7 @@ from rankslice.framework.plan import Plan
 from rankslice.framework.wording import fixed_text, joined, mb_text, ms_text, quoted
 from rankslice.measurement.bench.bench_records import Bench
 from rankslice.measurement.bench.series import Ratio
+from rankslice.measurement.board_history import mode_differences
 from rankslice.measurement.summary import RunRecord, RunSummary, percentile_ms, total_count
 from rankslice.measurement.trace.traced_operators import PlacedRow
 from rankslice.views.bench_tables import RATIO_HEAD, ratio_row
@@ -193,6 +194,8 @@ def differences(runs: Sequence[KeptRun]) -> list[str]:
     for name in names:
         values = {run.name: dict(run.record.conditions).get(name, "not given") for run in recorded}
         sentences += _unlike(name[:1].upper() + name[1:], values)
+    modes = mode_differences({run.name: run.record.summary.modes for run in runs})
+    sentences += [f"{clause[:1].upper()}{clause[1:]}." for clause in modes]
     for what, of_rank in (
         ("The processors", lambda rank: rank.processor or "unknown"),
         ("The engines", lambda rank: rank.engine),

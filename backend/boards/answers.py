@@ -11,12 +11,13 @@ import ipaddress
 import re
 import shlex
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from rankslice.backend.agent.protocol import MARK
 from rankslice.backend.runtime.figures.sampling import Sample
+from rankslice.backend.runtime.system.modes import BoardMode
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.reading.records import Only, between, read_record
 from rankslice.framework.reading.untrusted_json import (
@@ -156,6 +157,7 @@ class BoardCheck:
     cores: Annotated[int, between(1, MAX_NUMBER)] = 1
     governor: Annotated[str, Only(_NAME.fullmatch, "a short word")] = ""
     """Of the frequency of its first core; empty: the board does not tell."""
+    mode: BoardMode = field(default_factory=BoardMode)
     load: Annotated[float, between(0, _MAX_VALUE)] = 0.0
     """Mean number of processes that could run, in the last minute."""
     address: _NoAddress = ""
@@ -173,6 +175,12 @@ class Fetched:
 class CoRunnerReport:
     cores: Annotated[float, between(0, _MAX_VALUE)]
     """Processor time over time."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldFrequency:
+    khz: Annotated[int, between(0, MAX_NUMBER)]
+    """To which the kernel limits the clocks of ranks, the lowest one; 0: nothing is set."""
 
 
 @dataclass(frozen=True, slots=True)

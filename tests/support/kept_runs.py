@@ -8,6 +8,7 @@ from typing import Any
 from plans import FIGURE_2, FIGURE_2_RANKS, planned
 
 from rankslice.backend.runtime.figures.rank_figures import EnergyFigures, RankFigures
+from rankslice.backend.runtime.system.modes import BoardMode, ClockMode
 from rankslice.framework.plan import Plan
 from rankslice.measurement.board_history import HardwareSummary
 from rankslice.measurement.summary import RunRecord, RunSummary
@@ -74,6 +75,7 @@ def run_record(*ranks: RankFigures, **others: Any) -> RunRecord:
                 ("power",),
             ),
         ),
+        modes={"edge01": BoardMode("15W", 2, (ClockMode("policy0", "schedutil", 300.0, 1958.4),))},
         ranks=ranks or (rank_run(0, "edge01_cpu0"), rank_run(1, "edge01_cpu1", 3.0)),
     )
     names = {field.name for field in fields(RunSummary)} - {"verify"}

@@ -63,6 +63,13 @@ def test_a_run_without_a_frame_has_a_page() -> None:
     assert Elements(page_html(run_page(record))).found
 
 
+def test_the_modes_of_boards_have_a_table_even_without_a_sample() -> None:
+    for record in (run_record(), run_record(hardware=())):
+        page = page_html(run_page(record))
+        assert "Modes before the start" in page
+        assert "schedutil from 300 to 1958.4 MHz" in page
+
+
 def test_what_boards_were_like_is_drawn_over_time() -> None:
     series = {f"temperature_c.{HOSTILE}": (40.0, math.nan, 60.0), "frames_inside": (1.0, 2.0, 3.0)}
     history = BoardHistory("edge01", (5, 10**9 + 5, 2 * 10**9 + 5), series, ())

@@ -17,6 +17,7 @@ from rankslice.backend.runtime.figures.rank_figures import RouteFigures
 from rankslice.backend.runtime.job import ALL, Tensor, Turns
 from rankslice.backend.runtime.sinks.results import Results, read_results
 from rankslice.backend.runtime.sinks.results_sink import ResultsWriter
+from rankslice.backend.runtime.system.modes import BoardMode, ClockMode
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.board_history import HardwareSummary
 from rankslice.measurement.summary import RunSummary
@@ -126,6 +127,16 @@ def test_a_hot_board_is_told_with_what_slowed_it_down() -> None:
         "hardware of edge01: up to 83 °C (cpu0-thermal), lowest clock 1210 MHz (policy0),"
         " throttled (thermal-cpufreq-0, package), GPU 41 % busy, 5.12 GB of memory left\n"
     ) in shown
+
+
+def test_the_mode_of_a_board_is_a_line_and_of_a_board_without_one_none() -> None:
+    clocks = (ClockMode("policy0", "schedutil", 300.0, 1958.4), ClockMode("x.gpu", "", None, None))
+    modes = {"nx01": BoardMode("15W", 2, clocks), "vm": BoardMode()}
+    assert (
+        "mode of nx01: power mode 15W (2), policy0 schedutil from 300 to 1958.4 MHz,"
+        " x.gpu ? from ? to ? MHz\n"
+    ) in (shown := printed(replace(ran(1.0), modes=modes)))
+    assert "mode of vm" not in shown
 
 
 def test_what_a_board_does_not_tell_is_named_once_and_a_short_run_says_nothing() -> None:

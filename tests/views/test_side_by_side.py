@@ -6,6 +6,7 @@ from kept_runs import CONDITIONS, kept_run, plan, rank_run
 from line_graphs import line_graph
 from plans import planned
 
+from rankslice.backend.runtime.system.modes import BoardMode
 from rankslice.framework.plan import Plan
 from rankslice.views.side_by_side import differences, figures, moves
 
@@ -42,11 +43,14 @@ def test_what_else_differs_is_told() -> None:
         model_sha256="f" * 64,
         conditions=tuple({**CONDITIONS, "arrival": "as fast as they are taken"}.items()),
         versions=(("rankslice", "0.1.0"), ("onnxruntime", "1.19.0")),
+        modes={"edge01": BoardMode("10W", 1), "edge02": BoardMode("15W", 2)},
         ranks=(rank_run(0, "edge01_cpu0", processor="EPYC", engine="litert"),),
     )
     assert [
         "The models: net.onnx (000000000000) in out; other.onnx (ffffffffffff) in other.",
         "Arrival: 30 frames/s in out; as fast as they are taken in other.",
+        "Board edge01 ran with power mode 15W (2), policy0 schedutil from 300 to 1958.4 MHz in out"
+        " and with power mode 10W (1), policy0 unknown in other.",
         "The processors: Cortex-A78 in out; EPYC in other.",
         "The engines: onnxruntime in out; litert in other.",
         "The versions of onnxruntime: 1.32.0 in out; 1.19.0 in other.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
 import os
 import shutil
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...runtime.system.cores import governor_of
+from ...runtime.system.modes import board_mode
 from ...runtime.system.processes import free_bytes
 from ..protocol import Answer, Request
 from ..system import (
@@ -65,6 +67,7 @@ def _check_answer(problems: list[str], address: str = "", bases: Sequence[str] =
         "free_bytes": free_bytes(),
         "cores": os.cpu_count() or 1,
         "governor": governor_of(0),
+        "mode": dataclasses.asdict(board_mode()),
         "load": os.getloadavg()[0],
     }
 

@@ -127,6 +127,8 @@ def as_record(hint: Any, value: Any) -> Any:
         values = value if isinstance(value, dict) else vars_of(value)
         hints = field_types(hint)
         return hint(**{name: as_record(inner, values[name]) for name, inner in hints.items()})  # type: ignore[operator]
+    if get_origin(hint) is dict:
+        return {name: as_record(get_args(hint)[1], item) for name, item in value.items()}
     if get_origin(hint) is tuple:
         inner = get_args(hint)[0]
         return tuple(value) if inner in _WORDS else tuple(as_record(inner, item) for item in value)
@@ -148,6 +150,8 @@ def plain(hint: Any, value: Any) -> Any:
     if is_dataclass(hint):
         hints = field_types(hint)
         return {name: plain(inner, getattr(value, name)) for name, inner in hints.items()}
+    if get_origin(hint) is dict:
+        return {name: plain(get_args(hint)[1], item) for name, item in value.items()}
     if get_origin(hint) is tuple:
         return [plain(get_args(hint)[0], item) for item in value]
     return value

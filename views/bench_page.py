@@ -18,6 +18,7 @@ from rankslice.measurement.bench.series import (
     all_series,
     own_ratios,
 )
+from rankslice.measurement.board_history import mode_texts
 from rankslice.views.bench_tables import (
     advice,
     latency_table,
@@ -163,12 +164,14 @@ def _machine(bench: Bench) -> Table:
         ("cores", f"{machine.cores}"),
         ("kernel", machine.kernel),
         ("governor", machine.governor or "unknown"),
+        *((f"mode: {of}", text) for of, text in mode_texts(machine.mode).items()),
         ("load before and after", f"{machine.load_before:g}, {machine.load_after:g}"),
         *machine.versions,
     ]
     for board in bench.boards:
         governor = f"governor {board.governor or 'unknown'}"
         text = f"{board.cores} cores, {governor}, load before {board.load_before:g}"
+        text += "".join(f", {of} {own}" for of, own in mode_texts(board.mode).items())
         rows.append((f"board {board.name}", text))
     for subject in bench.subjects:
         where = ", ".join(f"{rank.key} ({rank.engine})" for rank in subject.ranks)

@@ -95,14 +95,89 @@ def explained_section(explanations: Sequence[Explained]) -> Section:
     return Section("Why it varies", text, (table, figure))
 
 
+_OVER_FREQUENCY = (50.0, 95.0)
+_MAX_OFF = 0.02
+"""By what share a clock may differ from what was set without a word of it."""
+
+
+def frequency_section(bench: Bench, measured: Sequence[SeriesFigures]) -> Section:
+    """Return latency, rate and energy over the clocks' frequency, and latency over temperature."""
+    loads = [bench.loads[series.load] for series in measured]
+    pairs = [(load.frequency_mhz or 0.0, own) for load, own in zip(loads, measured, strict=True)]
+    clock, latency = Axis("frequency that is set, MHz"), Axis("latency, ms")
+    lines = [
+        Series("mean", tuple(_point(mhz, own.mean_ns, _MS) for mhz, own in pairs)),
+        *(
+            Series(f"p{p:g}", tuple(_point(mhz, own.percentile_ns(p), _MS) for mhz, own in pairs))
+            for p in _OVER_FREQUENCY
+        ),
+    ]
+    rates = Series("rate", tuple(_point(mhz, own.throughput_fps) for mhz, own in pairs))
+    energy = [(mhz, own.board_mean("mj_per_frame")) for mhz, own in pairs]
+    figures = [
+        line_figure("latency over frequency", lines, clock, latency),
+        line_figure("rate over frequency", [rates], clock, Axis("frames/s")),
+    ]
+    if points := tuple(Point(mhz, value) for mhz, value in energy if value is not None):
+        named = "energy per frame, mJ"
+        figures.append(line_figure(named, [Series(named, points)], clock, Axis(named)))
+    warm = [Series(f"{mhz:g} MHz", _over_temperature(own), is_joined=False) for mhz, own in pairs]
+    if any(series.points for series in warm):
+        caption = "mean latency of each start over temperature"
+        figures.append(line_figure(caption, warm, Axis("temperature, °C"), latency))
+    head = ("set, MHz", "measured", "°C", "frames/s", "mean ms", "p50", "p95", "mJ per frame")
+    table = Table("by frequency", head, tuple(frequency_row(*pair) for pair in pairs))
+    notice = Notice("Notes", tuple(_frequency_lines(pairs)), "note")
+    return Section("Frequencies of the processors", (), (*figures, table, notice))
+
+
+def _over_temperature(series: SeriesFigures) -> tuple[Point, ...]:
+    starts = ((one.start.temperature_c, _MS * one.mean_ns) for one in series.starts)
+    return tuple(Point(celsius, mean) for celsius, mean in starts if celsius is not None)
+
+
+def frequency_row(mhz: float, series: SeriesFigures) -> tuple[str, ...]:
+    times = (series.mean_ns.value, *(series.percentile_ns(p).value for p in _OVER_FREQUENCY))
+    return (
+        f"{mhz:g}",
+        _known(series.board_mean("frequency_mhz")),
+        _known(series.board_mean("temperature_c")),
+        number_text(series.throughput_fps.value),
+        *map(milliseconds, times),
+        _known(series.board_mean("mj_per_frame")),
+    )
+
+
+def _known(value: float | None) -> str:
+    return _UNKNOWN if value is None else number_text(value)
+
+
+def _frequency_lines(pairs: Sequence[tuple[float, SeriesFigures]]) -> Iterator[str]:
+    """Yield where clocks were not as they were set, and what is not known."""
+    for mhz, series in pairs:
+        names = {"limit_mhz": "the kernel set", "frequency_mhz": "the clocks had"}
+        for name, what in names.items():
+            value = series.board_mean(name)
+            if value is not None and abs(value / mhz - 1) > _MAX_OFF:
+                yield f"{mhz:g} MHz: {what} {number_text(value)} MHz on average"
+    for name, what in (
+        ("frequency_mhz", "the measured frequency"),
+        ("temperature_c", "the temperature"),
+        ("mj_per_frame", "the energy"),
+    ):
+        if all(series.board_mean(name) is None for _, series in pairs):
+            yield f"{what} is absent: the board does not provide it, or the starts are too short"
+
+
 def beside_section(measured: Sequence[BesideFigures]) -> Section:
     """Return latency against the co-runner's work, with frequency and temperature."""
     kind = measured[0].load.beside
+    pairs = [(100 * one.load.busy, one.series) for one in measured]
     work = Axis(f"co-runner ({kind}) works, % of the time")
     lines = [
-        Series("mean", tuple(_point(one, one.series.mean_ns) for one in measured)),
+        Series("mean", tuple(_point(busy, own.mean_ns, _MS) for busy, own in pairs)),
         *(
-            Series(f"p{p:g}", tuple(_point(one, one.series.percentile_ns(p)) for one in measured))
+            Series(f"p{p:g}", tuple(_point(busy, own.percentile_ns(p), _MS) for busy, own in pairs))
             for p in _PERCENTS
         ),
     ]
@@ -126,7 +201,7 @@ def beside_row(measured: BesideFigures) -> tuple[str, ...]:
         milliseconds(own.mean_ns.value),
         *(milliseconds(own.histogram.percentile_ns(percent)) for percent in _PERCENTS),
         _UNKNOWN if measured.ratio is None else _ratio_text(measured.ratio.ratio),
-        *(_UNKNOWN if one is None else number_text(one) for one in _hardware(measured).values()),
+        *map(_known, _hardware(measured).values()),
     )
 
 
@@ -168,6 +243,6 @@ def beside_lines(measured: Sequence[BesideFigures]) -> Iterator[str]:
             yield f"{label.partition(',')[0]}: absent, the board does not provide it"
 
 
-def _point(measured: BesideFigures, value: Interval) -> Point:
-    ends = (_MS * value.low, _MS * value.high) if value.is_known else ()
-    return Point(100 * measured.load.busy, _MS * value.value, *ends)
+def _point(x: float, value: Interval, unit: float = 1.0) -> Point:
+    ends = (unit * value.low, unit * value.high) if value.is_known else ()
+    return Point(x, unit * value.value, *ends)

@@ -13,6 +13,7 @@ from rankslice.commands.command import command, function
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.output_file import (
     BENCH as BENCH_KIND,
+    FREQUENCIES,
     PAGE,
     STDOUT,
     check_output,
@@ -62,10 +63,10 @@ def bench(
     """Measure a job, and another one in turns with it; return the raw values.
 
     ``rankslice.measurement.bench.series`` computes figures of them: ``all_series``,
-    ``own_ratios``, and ``views.beside`` those beside a co-runner. ``records.write_bench`` keeps
-    them. ``load_levels`` and ``busy`` are shares here, above 0 and at most 1. ``on_progress`` is
-    called with what is measured, how many starts are done, and the total; ``on_turn`` with what
-    has been measured after each turn.
+    ``own_ratios``, ``by_frequency``, and ``beside`` those beside a co-runner.
+    ``bench_records.write_bench`` keeps them. ``load_levels`` and ``busy`` are shares here, above 0
+    and at most 1; ``frequency`` is in hertz. ``on_progress`` is called with what is measured, how
+    many starts are done, and the total; ``on_turn`` with what has been measured after each turn.
 
     Raises:
         RankSliceError: something does not fit, or a job failed.
@@ -105,6 +106,7 @@ def bench_scenario(
     "out --fps 30 --input photos/ --starts 20",
     "out --scenario server --target-fps 50 --latency-limit-ms 100",
     "out --load cpu",
+    "out --frequency 1.2G,1.8G",
     calls=bench,
 )
 def show_bench(
@@ -127,7 +129,7 @@ def show_bench(
         about(
             "Measure one start under a scenario of MLPerf instead.",
             _SCENARIOS,
-            excludes=("starts", "fps", "load_levels", "load", "explain", "against"),
+            excludes=("starts", "fps", "load_levels", "load", "frequency", "explain", "against"),
         ),
     ] = None,
     under: ScenarioOptions,
@@ -136,10 +138,20 @@ def show_bench(
         about("Split the variance of the latency among frames, the machine over time, and starts."),
     ] = False,
     out: RawValues = None,
+    csv: Annotated[
+        Path | None,
+        about(
+            "With --frequency: write a line per frequency; '-': standard output.",
+            Path,
+            writes=Writes(FREQUENCIES),
+            needs="frequency",
+        ),
+    ] = None,
     json: Json = None,
 ) -> None:
     folder, other = _folders(targets, against)
-    for way, value in {"--load": options.load, "--scenario": scenario}.items():
+    ways = {"--load": options.load, "--frequency": options.frequency, "--scenario": scenario}
+    for way, value in ways.items():
         if value:
             refuse_with(way, against=other)
     files = _outputs(folder, out)
@@ -152,10 +164,10 @@ def show_bench(
         _measure(partial(call, folder=folder, against=other), turns)
     except BaseException:
         if turns:
-            _write(_results(turns[-1], explain=explain), *files, json)
+            _write(_results(turns[-1], explain=explain), *files, json, csv)
             print_line(talk, "the benchmark was cut short: only complete turns count", "warning")
         raise
-    _write(_results(turns[-1], explain=explain), *files, json)
+    _write(_results(turns[-1], explain=explain), *files, json, csv)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,32 +183,49 @@ class _Results:
     """What ``--json`` has besides."""
 
 
-def _write(results: _Results, file: Path, page: Path, json: Path | None) -> None:
+def _write(
+    results: _Results, file: Path, page: Path, json: Path | None, csv: Path | None = None
+) -> None:
     """Show the results, even if there is no room to write them, and write all files."""
-    from rankslice.commands.bench.show import bench_json
+    from rankslice.commands.bench.show import bench_json, frequencies_csv
     from rankslice.measurement.bench.bench_records import write_bench
     from rankslice.views.bench_page import bench_page
     from rankslice.views.page import page_html
 
-    if json != STDOUT:
+    if STDOUT not in (json, csv):
         show(screen, *results.parts)
     write_bench(results.bench, file)
     write_output(page, page_html(bench_page(results.bench, results.sections)), "--out")
     write_json(json, {**results.record, **bench_json(results.bench)})
-    if json != STDOUT:
+    if csv is not None:
+        write_output(csv, frequencies_csv(results.record["frequencies"]), "--csv")
+    if STDOUT not in (json, csv):
         print_line(screen, f"raw values in {file}, page in {page}")
 
 
 def _results(bench: Bench, *, explain: bool) -> _Results:
-    from rankslice.commands.bench.show import bench_parts, beside_json, explained_json
-    from rankslice.measurement.bench.series import beside_figures
-    from rankslice.views.bench_sections import beside_section, explained, explained_section
+    from rankslice.commands.bench.show import (
+        bench_parts,
+        beside_json,
+        explained_json,
+        frequencies_json,
+    )
+    from rankslice.measurement.bench.series import beside_figures, by_frequency
+    from rankslice.views.bench_sections import (
+        beside_section,
+        explained,
+        explained_section,
+        frequency_section,
+    )
 
     sections: list[Section] = []
     record: dict[str, Any] = {}
     if beside := beside_figures(bench):
         sections.append(beside_section(beside))
         record["beside"] = beside_json(beside)
+    if frequencies := by_frequency(bench):
+        sections.append(frequency_section(bench, frequencies))
+        record["frequencies"] = frequencies_json(bench)
     if explain:
         explanations = explained(bench)
         sections.append(explained_section(explanations))

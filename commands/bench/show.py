@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from rankslice.framework.files.output_file import csv_lines
 from rankslice.measurement.bench.bench_records import Bench
 from rankslice.measurement.bench.duration_histogram import PERCENTS
 from rankslice.measurement.bench.intervals import Interval, significantly
@@ -16,6 +17,7 @@ from rankslice.measurement.bench.series import (
     Ratio,
     SeriesFigures,
     all_series,
+    by_frequency,
     own_ratios,
 )
 from rankslice.views.bench_sections import (
@@ -127,6 +129,32 @@ def beside_json(measured: Sequence[BesideFigures]) -> list[dict[str, Any]]:
         }
         for one in measured
     ]
+
+
+def frequencies_json(bench: Bench) -> list[dict[str, Any]]:
+    """Return figures by frequency; empty: none was set."""
+    return [
+        {
+            "frequency_mhz": bench.loads[one.load].frequency_mhz,
+            "limit_mhz": one.board_mean("limit_mhz"),
+            "measured_mhz": one.board_mean("frequency_mhz"),
+            "temperature_c": one.board_mean("temperature_c"),
+            "throughput_fps": _interval_json(one.throughput_fps),
+            "mean_ns": _interval_json(one.mean_ns),
+            **{f"p{p}_ns": _interval_json(one.percentile_ns(p)) for p in (50, 95)},
+            "mj_per_frame": one.board_mean("mj_per_frame"),
+        }
+        for one in by_frequency(bench)
+    ]
+
+
+def frequencies_csv(records: Sequence[dict[str, Any]]) -> str:
+    """Return a line per frequency, without the bounds of intervals."""
+    rows = (
+        [cell["value"] if isinstance(cell, dict) else cell for cell in record.values()]
+        for record in records
+    )
+    return "".join(csv_lines([[*records[0]], *rows]))
 
 
 def explained_json(explanations: Sequence[Explained]) -> list[dict[str, Any]]:

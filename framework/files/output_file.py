@@ -57,6 +57,7 @@ PAGE = Kind(
         rb'<!DOCTYPE html>\s*<html[^>]*>\s*<head>\s*<meta name="generator" content="RankSlice">'
     ),
 )
+FREQUENCIES = Kind("a table of frequencies", re.compile(rb"frequency_mhz,"))
 CLASSES = Kind("a table of classes", re.compile(rb"frame,"))
 OPERATORS = Kind(
     "a table of operators", re.compile(rb'board,accelerator,engine,operator,|\{\s*"operators"')

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rankslice.backend.runtime.system.modes import BoardMode
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.files.output_file import write_output
 from rankslice.framework.reading.records import read_document
 
 FORMAT = "rankslice-benchmark"
-VERSION = 2
+VERSION = 3
 _MAX_BYTES = 1 << 28
 """Of a file: ten million values."""
 _MAX_NS = 3_000_000_000_000_000_000
@@ -37,6 +38,8 @@ class Machine:
     load_before: float
     """Mean number of processes that could run, in the minute before the first start."""
     load_after: float
+    mode: BoardMode = field(default_factory=BoardMode)
+    """Before the first start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,7 @@ class BoardFacts:
     """Of the processor's frequency; empty: unknown."""
     load_before: float
     """As of :class:`Machine`."""
+    mode: BoardMode = field(default_factory=BoardMode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,8 @@ class Load:
     there is none."""
     busy: float = 0.0
     """Share of the time for which it works."""
+    frequency_mhz: float | None = None
+    """To which the clocks of all boards are set; ``None``: they are not."""
 
     @property
     def is_closed_loop(self) -> bool:
@@ -160,10 +166,14 @@ class Start:
     co_runner: tuple[CoRunnerCores, ...] = ()
     """What the load's co-runner has had, by board."""
     frequency_mhz: float | None = None
-    """Mean of the processors' frequencies on the board of the first rank here, or of the first
+    """Mean of the clocks of ranks' cores on the board of the first rank here, or of the first
     one, while frames went through; ``None``: the board does not provide it."""
     temperature_c: float | None = None
     """Of its warmest sensor, likewise."""
+    limit_mhz: float | None = None
+    """What the kernels made of the load's frequency, the lowest one; ``None``: it has none."""
+    mj_per_frame: float | None = None
+    """Energy of all boards; ``None``: that of one is not known."""
 
     @property
     def latencies_ns(self) -> NDArray[np.int64]:

@@ -7,7 +7,7 @@ import platform
 import resource
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from rankslice.backend.runtime.system.cores import (
     throttle_counters,
 )
 from rankslice.backend.runtime.system.files import ROOT, number_in
+from rankslice.backend.runtime.system.modes import BoardMode
 from rankslice.framework.wording import percent_text
 from rankslice.measurement.bench.bench_records import Bench, BoardFacts, Machine, Noise
 from rankslice.measurement.board_history import BoardHistory
@@ -93,8 +94,13 @@ def _noise(board: str, cores: int, before: Counters, after: Counters) -> Noise:
     )
 
 
-def machine_facts(versions: Iterable[tuple[str, str]], load_before: float) -> Machine:
-    """Describe this machine, with the first of ``os.getloadavg()`` before the first start."""
+def machine_facts(
+    versions: Iterable[tuple[str, str]], load_before: float, mode: BoardMode
+) -> Machine:
+    """Describe this machine.
+
+    ``load_before`` is the first of ``os.getloadavg()``, as ``mode`` before the first start.
+    """
     return Machine(
         host=platform.node(),
         processor=processor() or platform.machine(),
@@ -104,6 +110,7 @@ def machine_facts(versions: Iterable[tuple[str, str]], load_before: float) -> Ma
         versions=tuple(versions),
         load_before=round(load_before, 2),
         load_after=round(os.getloadavg()[0], 2),
+        mode=mode,
     )
 
 
@@ -113,10 +120,11 @@ def unquiet(bench: Bench) -> list[str]:
     machine = bench.machine
     launcher = BoardFacts("", machine.cores, machine.governor, machine.load_before)
     noises = [noise for start in bench.starts for noise in start.noise]
+    is_set = any(load.frequency_mhz is not None for load in bench.loads)
     return [
         f"{f'board {board.name}' if board.name else this} was not quiet: {what}"
         for board in (launcher, *bench.boards)
-        for what in disturbances(board, noises)
+        for what in disturbances(replace(board, governor="") if is_set else board, noises)
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
@@ -104,6 +104,15 @@ class SeriesFigures:
     def percentile_ns(self, percent: float) -> Interval:
         return percentile_interval((start.latencies_ns for start in self.starts), percent)
 
+    def board_mean(self, name: str) -> float | None:
+        """Return the mean of a field of the starts, such as ``temperature_c``.
+
+        ``None``: no start has it.
+        """
+        values = [getattr(start.start, name) for start in self.starts]
+        known = [value for value in values if value is not None]
+        return fmean(known) if known else None
+
     @property
     def unsettled(self) -> int:
         return sum(not start.warm_up.settled for start in self.starts)
@@ -148,6 +157,13 @@ def series(bench: Bench, subject: int, load: int) -> SeriesFigures:
     window = bench.subjects[subject].window
     starts = [StartFigures(start, window) for start in bench.of(subject, load)]
     return SeriesFigures(subject, load, tuple(starts))
+
+
+def by_frequency(bench: Bench) -> list[SeriesFigures]:
+    """Return the series of a benchmark at frequencies, by these; empty: none was set."""
+    loads = enumerate(bench.loads)
+    numbers = [n for n, load in loads if load.frequency_mhz is not None and bench.of(0, n)]
+    return [series(bench, 0, number) for number in numbers]
 
 
 def all_series(bench: Bench) -> list[SeriesFigures]:
@@ -270,11 +286,6 @@ def _figures(bench: Bench, number: int, alone: SeriesFigures | None) -> BesideFi
         own,
         {board: fmean(values) for board, values in cores.items()},
         ratio,
-        _mean_of(start.frequency_mhz for start in starts),
-        _mean_of(start.temperature_c for start in starts),
+        own.board_mean("frequency_mhz"),
+        own.board_mean("temperature_c"),
     )
-
-
-def _mean_of(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None

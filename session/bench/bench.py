@@ -11,6 +11,7 @@ from random import Random
 from statistics import fmean
 
 from rankslice.backend.runtime.summary.rates import frames_to_fill
+from rankslice.backend.runtime.system.modes import BoardMode, board_mode
 from rankslice.backend.temporary import temporary_folder
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.wording import digits
@@ -19,8 +20,10 @@ from rankslice.measurement.bench.bench_warm_up import MIN_FRAMES
 from rankslice.measurement.bench.intervals import check_installed
 from rankslice.measurement.bench.quiet import LIVE_NOTE, machine_facts
 from rankslice.measurement.bench.series import Ratio, ratios, series
+from rankslice.measurement.board_history import mode_differences
 from rankslice.session.bench.bench_options import LEVELS, BenchOptions
 from rankslice.session.bench.co_runner import beside_loads, run_beside
+from rankslice.session.bench.frequencies import held_frequencies
 from rankslice.session.bench.starts import Measured, build_unsliced, is_live, other_boards
 from rankslice.session.build_folder import read_plan
 from rankslice.session.shared_options import refuse_with
@@ -50,7 +53,8 @@ def bench(
     First as fast as frames are taken (the closed loop), which gives the saturation throughput,
     then with frames that come by the clock (the open loop). A camera sets the pace itself, so its
     frames are measured as they come. Each start is a new set of processes. If a co-runner works
-    beside the job, frames come in one way, and the loads differ in its work.
+    beside the job, or the boards are measured at several frequencies, frames come in one way, and
+    the loads differ in that.
     In each turn every job is started once, in random order, so that what changes slowly on the
     machine meets both alike.
 
@@ -66,7 +70,8 @@ def bench(
     check_installed()
     live = _refuse_rates_of_camera(wanted)
     first = _first_loads(wanted, live=live)
-    levels = 0 if live or wanted.load else 1 if wanted.fps is not None else len(wanted.levels)
+    levels = 1 if wanted.fps is not None else len(wanted.levels)
+    levels = 0 if live or wanted.has_one_rate else levels
     with _measured(folder, against, wanted) as jobs:
         measuring = _Measuring(jobs, wanted, len(first) + levels, on_progress, on_turn)
         measuring.take(first)
@@ -133,6 +138,7 @@ class _Measuring:
         for board in (board for job in self._prepared for board in other_boards(job)):
             self._boards.setdefault(board.name, board)
         self._load_before, self._versions = os.getloadavg()[0], versions()
+        self._mode = board_mode()
         self._order = Random(options.seed)
         self._total = options.starts * len(jobs) * loads
         self._loads: list[Load] = []
@@ -142,16 +148,22 @@ class _Measuring:
         """Start the jobs under more loads."""
         first = len(self._loads)
         self._loads += loads
-        for turn in range(self._options.starts):
-            for place in self._shuffled(len(loads)):
-                for subject in self._shuffled(len(self._jobs)):
-                    job, load = self._jobs[subject], loads[place]
-                    self._on_progress(f"{job.name}, {load.name}", len(self._starts), self._total)
-                    start = run_beside(job, self._prepared[subject], load)
-                    start = replace(start, subject=subject, load=first + place, turn=turn)
-                    self._starts.append(start)
-                    self._on_progress(f"{job.name}, {load.name}", len(self._starts), self._total)
-            self._on_turn(self.so_far())
+        with held_frequencies(self._options.frequency, self._prepared[0]) as hold:
+            for turn in range(self._options.starts):
+                for place in self._shuffled(len(loads)):
+                    limit_mhz = hold(loads[place].frequency_mhz)
+                    for subject in self._shuffled(len(self._jobs)):
+                        start = self._start(subject, loads[place])
+                        start = replace(start, load=first + place, turn=turn, limit_mhz=limit_mhz)
+                        self._starts.append(start)
+                self._on_turn(self.so_far())
+
+    def _start(self, subject: int, load: Load) -> Start:
+        job, done = self._jobs[subject], len(self._starts)
+        self._on_progress(f"{job.name}, {load.name}", done, self._total)
+        start = run_beside(job, self._prepared[subject], load)
+        self._on_progress(f"{job.name}, {load.name}", done + 1, self._total)
+        return replace(start, subject=subject)
 
     def _shuffled(self, count: int) -> list[int]:
         return self._order.sample(range(count), count)
@@ -161,7 +173,7 @@ class _Measuring:
             inputs=self._options.inputs,
             frames=self._options.frames,
             seed=self._options.seed,
-            machine=machine_facts(self._versions.items(), self._load_before),
+            machine=machine_facts(self._versions.items(), self._load_before, self._mode),
             boards=tuple(self._boards.values()),
             subjects=self._subjects,
             loads=tuple(self._loads),
@@ -170,13 +182,16 @@ class _Measuring:
 
 
 def _first_loads(options: BenchOptions, *, live: bool) -> list[Load]:
-    """Return the loads to measure first; all of them, if a co-runner works beside the job."""
+    """Return the loads to measure first; all of them, if frames come in one way."""
     if live:
         usual = Load(LIVE, is_live=True)
-    elif options.load and options.fps is not None:
+    elif options.has_one_rate and options.fps is not None:
         usual = Load(f"{options.fps:g} frames/s", options.fps)
     else:
         usual = Load(CLOSED)
+    if options.frequency:
+        rising = sorted(hertz / 1e6 for hertz in options.frequency)
+        return [replace(usual, name=f"{usual.name}, {f:g} MHz", frequency_mhz=f) for f in rising]
     return beside_loads(usual, options.load, options.busy) if options.load else [usual]
 
 
@@ -233,6 +248,8 @@ def compare(measured: Bench, reference: Bench) -> Compared:
     ]
     if any(load.is_live for load in measured.loads):
         notes.append(LIVE_NOTE)
+    modes = {"this one": _modes(measured), "the first one": _modes(reference)}
+    notes += mode_differences(modes)
     for name in ("host", "processor", "cores", "kernel", "governor", "versions"):
         if getattr(measured.machine, name) != getattr(reference.machine, name):
             notes.append(f"the machines differ: {name}")
@@ -257,6 +274,11 @@ def compare(measured: Bench, reference: Bench) -> Compared:
         expected = "measure both with the same --fps"
         raise RankSliceError(Mistake("the benchmarks", "have no load in common", expected))
     return Compared(tuple(rows), tuple(notes))
+
+
+def _modes(bench: Bench) -> dict[str, BoardMode]:
+    boards = {board.name: board.mode for board in bench.boards}
+    return {bench.machine.host: bench.machine.mode, **boards}
 
 
 def _shown(value: object) -> str:

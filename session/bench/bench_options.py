@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -16,6 +17,7 @@ LEVELS = (0.5, 0.8, 0.95)
 BUSY = (0.25, 0.5, 0.75, 1.0)
 """Shares of the time in which a co-runner works."""
 _MIN_SHARE = 1e-6
+_UNITS = {"k": 1e3, "M": 1e6, "G": 1e9}
 
 
 def _shares(name: str, text: str) -> tuple[float, ...]:
@@ -31,6 +33,17 @@ def _shares(name: str, text: str) -> tuple[float, ...]:
 
 def _levels(text: str) -> tuple[float, ...]:
     return () if text == "none" else _shares("--load-levels", text)
+
+
+def _frequencies(text: str) -> tuple[float, ...]:
+    parts = [
+        re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([kMG])(?:Hz)?", part) for part in text.split(",")
+    ]
+    known = [float(part[1]) * _UNITS[part[2]] for part in parts if part is not None]
+    if len(known) < len(parts):
+        found = f"{quoted(text)} is not a list of frequencies with their units"
+        raise RankSliceError(Mistake("--frequency", found, "expected a list such as 1.2G,1800M"))
+    return tuple(dict.fromkeys(known))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +96,26 @@ class BenchOptions:
         needs="load",
     )
     """From 0 to 1; the job is measured alone, too."""
+    frequency: tuple[float, ...] = option(
+        (),
+        "Measure at each of these clock frequencies instead, set on all boards of the job and"
+        " restored afterwards (needs root).",
+        _frequencies,
+        metavar="1.2G,1800M,...",
+        least=1e6,
+        most=1e12,
+        excludes=("against", "load_levels", "load"),
+    )
+    """In hertz. Frames come at ``fps``, or as fast as they are taken."""
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
     frame_timeout_s: float | None = like(RunOptions, "frame_timeout_s")
     start_timeout_s: float | None = like(RunOptions, "start_timeout_s")
     launching: Launching = field(default_factory=Launching)
+
+    @property
+    def has_one_rate(self) -> bool:
+        """Whether frames come in one way, and loads differ in something else."""
+        return bool(self.load or self.frequency)
 
     @property
     def run_options(self) -> RunOptions:

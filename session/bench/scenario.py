@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.system.modes import board_mode
 from rankslice.backend.temporary import temporary_folder
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.measurement.bench.bench_records import Bench, Load
@@ -57,7 +58,7 @@ def run_scenario(
     """
     options = _checked(scenario, options, under)
     on_completed = on_prepared(options.frames)
-    load_before = os.getloadavg()[0]
+    load_before, mode = os.getloadavg()[0], board_mode()
     with _with_arrivals(scenario, options, under.target_fps) as taken:
         measured = Measured(str(folder), folder, taken, launching)
         prepared = measured.check()
@@ -75,7 +76,7 @@ def run_scenario(
         inputs=options.inputs,
         frames=len(begins_s),
         seed=options.seed,
-        machine=machine_facts(versions().items(), load_before),
+        machine=machine_facts(versions().items(), load_before, mode),
         boards=tuple(other_boards(prepared)),
         subjects=(measured.subject,),
         loads=(Load(name, under.target_fps),),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
+from typing import TypeVar
 
 from rankslice.backend.boards.login import board_logins, is_this_machine
 from rankslice.backend.runtime.figures.events import COMPUTE
@@ -30,7 +31,8 @@ from rankslice.measurement.bench.bench_records import (
     Subject,
 )
 from rankslice.measurement.bench.quiet import noise_between, noise_of, read_counters
-from rankslice.measurement.board_history import BoardHistory, HardwareSummary
+from rankslice.measurement.board_history import BoardHistory
+from rankslice.measurement.summary import RunSummary
 from rankslice.measurement.trace.trace_events import (
     MAX_EVENTS,
     RankEvents,
@@ -43,6 +45,8 @@ from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.deployment import deploy, plan_deployment
 from rankslice.session.run import Callbacks, PreparedRun, prepare, run
 from rankslice.session.shared_options import DEFAULT_LAUNCHING, Launching
+
+T = TypeVar("T")
 
 _SOME = 1 << 12
 """Frames, enough to tell how many events one has."""
@@ -141,8 +145,9 @@ def run_start(
         latency_ns=latencies,
         stages=tuple(stage for rank in finished.trace.ranks for stage in _stages(rank)),
         noise=(noise_between(before, after), *_noises(prepared, finished.hardware)),
-        frequency_mhz=_mean_of(finished.summary.hardware, plan, "frequency_mhz", fmean),
-        temperature_c=_mean_of(finished.summary.hardware, plan, "temperature_c", max),
+        frequency_mhz=_mean_of(finished.summary, plan, "frequency_mhz", fmean),
+        temperature_c=_mean_of(finished.summary, plan, "temperature_c", max),
+        mj_per_frame=finished.summary.mj_per_frame,
     )
 
 
@@ -151,7 +156,7 @@ def other_boards(prepared: PreparedRun) -> list[BoardFacts]:
     if prepared.boards is None:
         return []
     return [
-        BoardFacts(shell.login.board, check.cores, check.governor, round(check.load, 2))
+        BoardFacts(shell.login.board, check.cores, check.governor, round(check.load, 2), check.mode)
         for (shell, _), check in zip(prepared.boards.work, prepared.boards.checks, strict=True)
         if not shell.is_here
     ]
@@ -166,21 +171,24 @@ def _noises(prepared: PreparedRun, histories: Sequence[BoardHistory]) -> Iterato
 
 
 def _mean_of(
-    boards: Sequence[HardwareSummary],
-    plan: Plan,
-    quantity: str,
-    over: Callable[[list[float]], float],
+    summary: RunSummary, plan: Plan, quantity: str, over: Callable[[list[float]], float]
 ) -> float | None:
     """Return a figure of the board of the first rank on this machine; a short start has none."""
     here = [rank for rank in plan.ranks if is_this_machine(rank.host)]
     board = (here or plan.ranks)[0].board
-    means = [
-        part["mean"]
-        for summary in boards
-        if summary.board == board
-        for part in summary.of(quantity).values()
-    ]
+    parts = next((own.of(quantity) for own in summary.hardware if own.board == board), {})
+    if quantity == "frequency_mhz":
+        cores = {core for rank in plan.ranks if rank.board == board for core in rank.cores}
+        parts = _of_cores(parts, cores) or parts
+    means = [part["mean"] for part in parts.values()]
     return over(means) if means else None
+
+
+def _of_cores(clocks: Mapping[str, T], cores: Iterable[int]) -> dict[str, T]:
+    """Return the clocks of cores: ``policy4`` is that of core 4 and those that follow it."""
+    first = {int(name[6:]): name for name in clocks if re.fullmatch(r"policy\d{1,9}", name)}
+    own = {max((n for n in first if n <= core), default=None) for core in cores} - {None}
+    return {first[number]: clocks[first[number]] for number in first if number in own}
 
 
 def _frames(trace: Trace) -> tuple[tuple[int, ...], tuple[int, ...]]:

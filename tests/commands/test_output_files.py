@@ -108,9 +108,11 @@ def line(built: Path, tmp_path: Path) -> Callable[[str, str, Path | str], list[s
             rest = ["--out", str(tmp_path / "platform.yaml")]
         if command == "report" and option != "--html":
             rest = ["--html", str(tmp_path / "report.html")]
-        if option == "--csv":
-            rest = ["--operators"]
         arguments = [values.get(word, word) for word in ARGUMENTS[command]]
+        if (command, option) == ("bench", "--csv"):
+            arguments, rest = arguments[:-2], ["--frequency", "1.2G"]
+        elif option == "--csv":
+            rest = ["--operators"]
         return [command, *arguments, *rest, option, str(file)]
 
     return make

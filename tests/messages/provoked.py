@@ -1056,6 +1056,9 @@ def _benchmarks() -> Iterator[Provoked]:
     yield bench("work of no co-runner", "out --busy 50")
     yield bench("a co-runner beside two jobs", "out folder --load cpu")
     yield bench("a co-runner that never works", "out --load memory --busy 0,50")
+    yield bench("frequencies without units", "out --frequency 1.2,1800")
+    yield bench("frequencies of two jobs", "out folder --frequency 1.2G")
+    yield bench("a table of frequencies without any", "out --csv f.csv")
     yield bench("values where the page goes", "out --out b.html")
     yield bench("values in the place of something else", "out --out b.json", **{"b.json": "{}"})
 

@@ -11,7 +11,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ...runtime.system.processes import cpu_s_of
 from ..protocol import Request, send
@@ -40,17 +40,30 @@ def co_run(request: Request) -> None:
             processes.append(start(request["kind"], request["busy"], cores))
         began_s = time.monotonic()
         send({"cores": 0.0})
-        while select.select([0], [], [], SILENCE_S)[0]:
-            line = os.read(0, 1 << 12)
-            if not line:
-                break
-            if TELL in line:
+        for line in lines_of_launcher():
+            if line == TELL:
                 used_s = sum(map(cpu_s_of, processes))
                 send({"cores": used_s / max(1e-3, time.monotonic() - began_s)})
     finally:
         for process in processes:
             os.kill(process, signal.SIGKILL)
             os.waitpid(process, 0)
+
+
+def lines_of_launcher() -> Iterator[bytes]:
+    """Yield what the launcher writes, empty lines to show that it is alive, until it ends.
+
+    Raises:
+        RefusedError: it is lost.
+    """
+    rest = b""
+    while select.select([0], [], [], SILENCE_S)[0]:
+        block = os.read(0, 1 << 12)
+        if not block:
+            return
+        *lines, rest = (rest + block).split(b"\n")
+        yield from lines
+    raise RefusedError(f"it has heard nothing from the launcher for {SILENCE_S} s")
 
 
 def places(kind: str, used: set[int], usable: set[int]) -> list[set[int]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from ..protocol import Answer, Request, send
 from .co_run import co_run
 from .folders import DISK_FULL, HOME, RefusedError
+from .hold_frequencies import hold_frequencies
 from .job_watch import watch
 from .packages import commit, receive, room
 from .prepare_run import check, measure
@@ -33,5 +34,8 @@ def main(request: Request) -> None:
 
 ACTIONS = {
     action.__name__: action
-    for action in (receive, commit, room, make_environment, check, watch, fetch, measure, co_run)
+    for action in (
+        *(receive, commit, room, make_environment, check, watch, fetch, measure, co_run),
+        hold_frequencies,
+    )
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from benchmarks_made import MACHINE, MS, QUIET, bench, start
 
+from rankslice.backend.runtime.system.modes import BoardMode
 from rankslice.measurement.bench.bench_records import BoardFacts, Noise
 from rankslice.measurement.bench.quiet import (
     Counters,
@@ -137,7 +138,8 @@ def test_a_counter_that_was_not_told_each_time_is_no_number() -> None:
 
 
 def test_facts_of_this_machine_are_there() -> None:
-    machine = machine_facts([("Python", "3")], 0.25)
+    machine = machine_facts([("Python", "3")], 0.25, BoardMode("15W", 2))
     assert machine.processor
     assert machine.kernel.startswith("Linux")
     assert (0.25, (("Python", "3"),)) == (machine.load_before, machine.versions)
+    assert BoardMode("15W", 2) == machine.mode

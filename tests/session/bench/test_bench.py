@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from real_jobs import chain_folder, let_ranks_sleep, replace_file
 
 import rankslice
 from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.system.modes import BoardMode
 from rankslice.framework.errors import RankSliceError
 from rankslice.measurement.bench.bench_records import Bench, Load, Start, read_bench, write_bench
 from rankslice.measurement.bench.series import all_series, own_ratios, series
@@ -258,6 +260,16 @@ def test_files_are_compared_under_the_loads_that_they_share() -> None:
 def test_files_that_have_nothing_in_common_are_refused(other: Bench, message: str) -> None:
     with pytest.raises(RankSliceError, match=message):
         compare(two(), other)
+
+
+def test_files_of_a_board_in_two_modes_say_so() -> None:
+    fast, slow = two(), two()
+    slow = replace(slow, machine=replace(slow.machine, mode=BoardMode("10W", 1)))
+    fast = replace(fast, machine=replace(fast.machine, mode=BoardMode("15W", 2)))
+    assert (
+        "board vm ran with power mode 10W (1) in this one and with power mode 15W (2) in the first"
+        " one"
+    ) in compare(slow, fast).notes
 
 
 def test_rates_that_differ_are_no_load_in_common() -> None:

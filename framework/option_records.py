@@ -73,14 +73,12 @@ def comma_separated(text: str) -> tuple[str, ...]:
 
 
 def accelerator_keys(text: str) -> tuple[str, ...]:
-    """Return the mapping keys of a list."""
     from rankslice.framework.specs.keys import split_keys
 
     return split_keys(text, "--accelerators")
 
 
 def about(text: str, kind: Any = None, **more: Any) -> Mapping[str, Any]:
-    """Return the metadata of an option."""
     return {"help": text, "kind": kind, **more}
 
 
@@ -220,7 +218,6 @@ def _bounds(least: float, most: float) -> str:
 
 
 def is_record(kind: Any) -> bool:
-    """Return whether a type is a record of options."""
     return (
         isinstance(kind, type)
         and is_dataclass(kind)
@@ -231,18 +228,29 @@ def is_record(kind: Any) -> bool:
 def options_of(function: Callable[..., Any]) -> list[Option]:
     """Return the options of a function, those of its records among them, and other parameters."""
     options: list[Option] = []
-    for name, parameter in signature(function).parameters.items():
-        kind, extras = _split(_annotation(function, parameter))
+    for name, parameter, kind, selection, said in _parameters(function):
         usual = MISSING if parameter.default is Parameter.empty else parameter.default
         if is_record(kind):
-            options += _of_record(kind, _selection(extras), None if usual is MISSING else usual)
-            continue
-        said = next((extra for extra in extras if isinstance(extra, Mapping)), {})
-        if parameter.kind is Parameter.VAR_POSITIONAL:
-            usual = ()
-        flat = said.get("name", name)
-        options.append(Option(flat, usual, said, function, name, parameter.kind))
+            options += _of_record(kind, selection, None if usual is MISSING else usual)
+        else:
+            usual = () if parameter.kind is Parameter.VAR_POSITIONAL else usual
+            flat = said.get("name", name)
+            options.append(Option(flat, usual, said, function, name, parameter.kind))
     return options
+
+
+def _parameters(
+    function: Callable[..., Any],
+) -> Iterator[tuple[str, Parameter, Any, Offered, Mapping[str, Any]]]:
+    """Yield each parameter: name, itself, type, which fields it offers, and its metadata."""
+    for name, parameter in signature(function).parameters.items():
+        kind = _annotation(function, parameter)
+        extras: Sequence[Any] = ()
+        if get_origin(kind) is Annotated:
+            kind, *extras = get_args(kind)
+        selection = next((extra for extra in extras if isinstance(extra, Offered)), Offered())
+        said = next((extra for extra in extras if isinstance(extra, Mapping)), {})
+        yield name, parameter, kind, selection, said
 
 
 def _annotation(function: Callable[..., Any], parameter: Parameter) -> Any:
@@ -254,17 +262,6 @@ def _annotation(function: Callable[..., Any], parameter: Parameter) -> Any:
         return eval(text, function.__globals__)  # as typing.get_type_hints does
     except NameError:
         return Any
-
-
-def _split(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    if get_origin(kind) is Annotated:
-        base, *extras = get_args(kind)
-        return base, tuple(extras)
-    return kind, ()
-
-
-def _selection(extras: Iterable[Any]) -> Offered:
-    return next((extra for extra in extras if isinstance(extra, Offered)), Offered())
 
 
 def _of_record(record: type, selection: Offered, usual: Any = None) -> Iterator[Option]:
@@ -302,14 +299,11 @@ def arguments_of(
     """Return what to call a function with: records made of the values of options, by name."""
     rest: list[Any] = []
     named: dict[str, Any] = {}
-    for name, parameter in signature(function).parameters.items():
-        kind, extras = _split(_annotation(function, parameter))
-        said = next((extra for extra in extras if isinstance(extra, Mapping)), {})
+    for name, parameter, kind, selection, said in _parameters(function):
         flat = said.get("name", name)
         if is_record(kind):
             base = values.get(name)
-            base = base if isinstance(base, kind) else None
-            named[name] = _made(kind, _selection(extras), values, base)
+            named[name] = _made(kind, selection, values, base if isinstance(base, kind) else None)
         elif parameter.kind is Parameter.VAR_POSITIONAL:
             rest = list(values.get(flat, ()))
         elif flat in values:

@@ -52,20 +52,7 @@ class HardwareSummary:
         return {part: self.series[quantity + dot + part] for q, dot, part in named if q == quantity}
 
 
-@dataclass(slots=True)
-class _Spread:
-    min: float = math.inf
-    max: float = -math.inf
-    total: float = 0.0
-    count: int = 0
-
-    def add(self, value: float) -> None:
-        self.min, self.max = min(self.min, value), max(self.max, value)
-        self.total += value
-        self.count += 1
-
-    def to_json(self) -> dict[str, float]:
-        return {"min": self.min, "mean": self.total / self.count, "max": self.max}
+_NO_VALUES = math.inf, 0.0, -math.inf, 0
 
 
 @dataclass(slots=True)
@@ -74,7 +61,8 @@ class _Board:
     every: int = 1
     seen: int = 0
     busy: int = 0
-    spreads: dict[str, _Spread] = field(default_factory=dict)
+    spreads: dict[str, tuple[float, float, float, int]] = field(default_factory=dict)
+    """By name: the least value, the sum, the greatest value, and how many there were."""
     absent: tuple[str, ...] = ()
 
     def add(self, sample: Sample) -> None:
@@ -88,7 +76,8 @@ class _Board:
         if any(name.startswith("frames_per_s.") and value for name, value in sample.values.items()):
             self.busy += 1
             for name, value in sample.values.items():
-                self.spreads.setdefault(name, _Spread()).add(value)
+                low, total, high, count = self.spreads.get(name, _NO_VALUES)
+                self.spreads[name] = min(low, value), total + value, max(high, value), count + 1
 
 
 class HardwareLog:
@@ -125,7 +114,10 @@ def _history(name: str, board: _Board) -> BoardHistory:
 
 
 def _summary(name: str, board: _Board) -> HardwareSummary:
-    series = {key: spread.to_json() for key, spread in board.spreads.items()}
+    series = {
+        key: {"min": low, "mean": total / count, "max": high}
+        for key, (low, total, high, count) in board.spreads.items()
+    }
     return HardwareSummary(name, board.busy, series, board.absent)
 
 

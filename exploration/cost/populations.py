@@ -88,7 +88,7 @@ def phases_of(problem: Problem, population: Indices) -> Phases:
         at = begins[own][:, None] + np.arange(len(parts))
         rows[at] = table[:, population[own]].transpose(1, 0, 2)
         shares[at] = parts
-    first = np.array([problem.members(n)[0] for n in range(numbers)])
+    first = np.array([team.devices[0] for team in problem.numbered])
     turns, of_teams = _turns(problem, together)
     has_layers: Indices = used.astype(np.int64) @ problem.is_member
     return Phases(

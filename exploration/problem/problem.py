@@ -139,24 +139,22 @@ class Problem:
         """(kinds, layers, layers): what all spans take in a pipeline, in seconds."""
         return np.asarray(self.spans_s + self.overheads.slice_s)
 
-    def members(self, number: int) -> tuple[int, ...]:
-        alone = number < len(self.devices)
-        return (number,) if alone else self.teams[number - len(self.devices)].devices
+    @cached_property
+    def numbered(self) -> tuple[Team, ...]:
+        """What numbers in an assignment stand for: each device alone, then the teams."""
+        return (*(Team((device,)) for device in range(len(self.devices))), *self.teams)
 
     @cached_property
     def is_member(self) -> NDArray[np.int64]:
         """(numbers, devices): 1 where a device has the layers of a number in an assignment."""
-        numbers = len(self.devices) + len(self.teams)
-        table = np.zeros((numbers, len(self.devices)), np.int64)
-        for number in range(numbers):
-            table[number, list(self.members(number))] = 1
+        table = np.zeros((len(self.numbered), len(self.devices)), np.int64)
+        for number, team in enumerate(self.numbered):
+            table[number, list(team.devices)] = 1
         return table
 
     def key_of(self, number: int) -> str:
         """Return the mapping's key for a number in an assignment."""
-        if number < len(self.devices):
-            return self.devices[number].key
-        return self.teams[number - len(self.devices)].key([device.key for device in self.devices])
+        return self.numbered[number].key([device.key for device in self.devices])
 
     @cached_property
     def source_layer(self) -> int:

@@ -101,7 +101,7 @@ def _loads(problem: Problem, assignment: Assignment, prediction: Prediction) -> 
     mapping = mapping_of(problem, assignment.tolist())
     numbers = dict.fromkeys(assignment.tolist())
     for number, (key, layers) in zip(numbers, mapping.items(), strict=True):
-        for device in problem.members(number):
+        for device in problem.numbered[number].devices:
             own = costs[problem.devices[device].key]
             in_turn_key = "" if key == own.key else key
             yield RankLoad(**vars_of(own), layers=tuple(layers), in_turn_key=in_turn_key)

@@ -504,7 +504,7 @@ class _Machine:
     def _rank_events(self) -> Iterator[RankEvents]:
         for rank, listed in enumerate(self.events_of):
             events = np.array(listed, EVENTS)
-            yield RankEvents(rank, events[np.argsort(events["end_ns"], kind="stable")], 0, {})
+            yield RankEvents(rank, events[np.argsort(events["end_ns"], kind="stable")], 0)
 
     def _rank_uses(self, duration_s: float) -> Iterator[RankUse]:
         for number, records in enumerate(zip(*(parts.ranks for parts in self.routes), strict=True)):

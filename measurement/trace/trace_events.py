@@ -6,7 +6,7 @@ They may come from another machine, or from a killed rank.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -90,8 +90,8 @@ class RankEvents:
     events: Events
     lost: int | None
     """How many older ones were overwritten; ``None``: the rank did not come to its end."""
-    head: dict[str, Any]
-    """What else the file's head says."""
+    samples: Samples = field(default_factory=nothing)
+    """Of the clock of its board and that of the source's board."""
     clock: Clock = SAME
     """What was added to the times of its own board."""
 
@@ -192,8 +192,7 @@ def _span_ns(ranks: Sequence[RankEvents]) -> tuple[int, int]:
 
 
 def _samples_of(ranks: Sequence[RankEvents]) -> Samples:
-    by_rank = (samples_in(rank.head.get("clock", [])) for rank in ranks)
-    return next((samples for samples in by_rank if samples is not None and len(samples)), nothing())
+    return next((rank.samples for rank in ranks if len(rank.samples)), nothing())
 
 
 def _converted(rank: RankEvents, clock: Clock) -> RankEvents:
@@ -224,9 +223,11 @@ def read_events(path: Path, rank: int, job_sha256: str) -> RankEvents:
     """
     content = read_ordinary(path, _SHAPE, HEAD_BYTES + MAX_EVENTS * EVENT.size)
     head = from_other_machine(content[:HEAD_BYTES].rstrip(b"\0"), str(path), _SHAPE)
-    fault = _fault_of(head, len(content), rank, job_sha256)
-    if fault:
+    if fault := _fault_of(head, len(content), rank, job_sha256):
         raise RankSliceError(Mistake(str(path), fault, _SHAPE))
+    samples = samples_in(head.get("clock", []))
+    if samples is None:
+        raise RankSliceError(Mistake(str(path), "has invalid samples of clocks", _SHAPE))
     events = np.frombuffer(content, EVENTS, offset=HEAD_BYTES)
     # Places that were never used, and one that a killed rank was just writing, are no events.
     begins, ends = events["begin_ns"], events["end_ns"]
@@ -236,7 +237,7 @@ def read_events(path: Path, rank: int, job_sha256: str) -> RankEvents:
     events = events[is_event]
     total = head.get("events")
     lost = max(0, total - head["capacity"]) if isinstance(total, int) else None
-    return RankEvents(rank, in_order(events, "end_ns"), lost, head)
+    return RankEvents(rank, in_order(events, "end_ns"), lost, samples)
 
 
 def _fault_of(head: Any, nbytes: int, rank: int, job_sha256: str) -> str:
@@ -251,8 +252,6 @@ def _fault_of(head: Any, nbytes: int, rank: int, job_sha256: str) -> str:
     capacity = head.get("capacity")
     if not isinstance(capacity, int) or not 0 < capacity <= MAX_EVENTS:
         return f"has room for {capacity!r} events"
-    if samples_in(head.get("clock", [])) is None:
-        return "has invalid samples of clocks"
     if nbytes != HEAD_BYTES + capacity * EVENT.size:
         return f"has {nbytes} bytes, and room for {capacity} events"
     return ""
@@ -318,7 +317,7 @@ def read_failure(folder: Path, plan: Plan) -> Trace:
     """
     failure = failure_of(folder)
     ranks = [
-        RankEvents(rank, np.empty(0, EVENTS), None, {})
+        RankEvents(rank, np.empty(0, EVENTS), None)
         if rank in failure.missing
         else read_events(folder / LAST_FAILURE / f"{NAME}{rank}", rank, failure.job_sha256)
         for rank in range(len(plan.ranks))

@@ -101,7 +101,7 @@ def chain_trace(times: Times, frames: int = 40) -> Trace:
 
 def _rank(rank: int, events: list[tuple[int, ...]]) -> RankEvents:
     in_array = np.array(events, EVENTS)
-    return RankEvents(rank, in_array[np.argsort(in_array["end_ns"], kind="stable")], 0, {})
+    return RankEvents(rank, in_array[np.argsort(in_array["end_ns"], kind="stable")], 0)
 
 
 def chain_findings(times: Times, frames: int = 40) -> Findings:

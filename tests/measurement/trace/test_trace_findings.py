@@ -166,7 +166,7 @@ def test_a_message_that_came_while_the_rank_computed_is_not_what_it_waited_for()
     noted = np.maximum(events["end_ns"][received][1:], events["end_ns"][computed][:-1] + 10_000)
     for field in ("begin_ns", "end_ns"):
         events[field][np.flatnonzero(received)[1:]] = noted
-    changed = Trace(trace.plan, (trace.ranks[0], RankEvents(1, events, 0, {})))
+    changed = Trace(trace.plan, (trace.ranks[0], RankEvents(1, events, 0)))
     all_journeys = journeys(changed, 4)
     span = steady_span(all_journeys)
     assert span is not None
@@ -178,7 +178,7 @@ def test_frames_before_the_oldest_event_are_left_out() -> None:
     trace = chain_trace(Times(compute=(6, 2)), 100)
     # Each rank has kept its last events, which are of other frames on each.
     ranks = tuple(
-        RankEvents(rank.rank, rank.events[-60 - 20 * rank.rank :], 100, {}) for rank in trace.ranks
+        RankEvents(rank.rank, rank.events[-60 - 20 * rank.rank :], 100) for rank in trace.ranks
     )
     all_journeys = journeys(Trace(trace.plan, ranks), 4)
     assert 100 == all_journeys.first + all_journeys.frames
@@ -192,7 +192,7 @@ def test_frames_before_the_oldest_event_are_left_out() -> None:
 
 def test_a_rank_without_events_is_no_hindrance() -> None:
     trace = chain_trace(Times(compute=(2, 6)))
-    silent = RankEvents(0, trace.ranks[0].events[:0], None, {})
+    silent = RankEvents(0, trace.ranks[0].events[:0], None)
     all_journeys = journeys(Trace(trace.plan, (silent, trace.ranks[1])))
     span = steady_span(all_journeys)
     assert span is not None
@@ -202,7 +202,7 @@ def test_a_rank_without_events_is_no_hindrance() -> None:
 
 def test_nothing_is_told_of_no_events() -> None:
     trace = chain_trace(Times())
-    silent = tuple(RankEvents(rank.rank, rank.events[:0], None, {}) for rank in trace.ranks)
+    silent = tuple(RankEvents(rank.rank, rank.events[:0], None) for rank in trace.ranks)
     with pytest.raises(RankSliceError, match="has no events"):
         journeys(Trace(trace.plan, silent))
 
@@ -212,7 +212,7 @@ def test_clocks_that_disagree_lead_to_an_end() -> None:
     events = trace.ranks[1].events.copy()
     for field in ("begin_ns", "end_ns"):
         events[field] -= 30_000_000
-    all_journeys = journeys(Trace(trace.plan, (trace.ranks[0], RankEvents(1, events, 0, {}))))
+    all_journeys = journeys(Trace(trace.plan, (trace.ranks[0], RankEvents(1, events, 0))))
     span = steady_span(all_journeys)
     assert span is not None
     shares = critical_path(all_journeys, span).shares
@@ -234,14 +234,14 @@ def test_frames_of_a_route_are_counted_as_it_counts() -> None:
     before = np.where(events["route"], 10, np.where(events["frame"] < 15, 0, 5))
     events["number"] = np.where(events["kind"] == FRAME, events["frame"] - before, 0)
     trace = chain_trace(Times())
-    stretches = stretches_of(Trace(trace.plan, (RankEvents(0, events, 0, {}), trace.ranks[1])))
+    stretches = stretches_of(Trace(trace.plan, (RankEvents(0, events, 0), trace.ranks[1])))
     assert [Stretch(0, 2, 10, 2), Stretch(1, 10, 15, 0), Stretch(0, 15, 41, 10)] == stretches
     assert 5 == stretches[2].shift
 
 
 def test_of_a_job_without_results_there_is_what_its_ranks_did() -> None:
     trace = chain_trace(Times(compute=(6, 2)))
-    silent = RankEvents(1, trace.ranks[1].events[:0], None, {})
+    silent = RankEvents(1, trace.ranks[1].events[:0], None)
     all_journeys = journeys(Trace(trace.plan, (trace.ranks[0], silent)))
     assert steady_span(all_journeys) is None
     shown = findings(all_journeys, whole_span(all_journeys))

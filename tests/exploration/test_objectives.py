@@ -123,6 +123,10 @@ def test_an_added_objective_is_in_all_files() -> None:
     assert ("3", "") == (row["ranks_used"], row["left"])
 
 
+def test_the_answer_names_the_least_of_an_added_objective() -> None:
+    assert any(text.startswith("The fewest ranks, 2: mapping 2") for text in exploration().answer)
+
+
 def test_an_added_objective_is_on_the_page() -> None:
     found = replace(exploration(), objectives=("throughput", "ranks", "left"))
     page = page_of(found)

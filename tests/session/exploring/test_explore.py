@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
 import pytest
 from chain_problems import write_chain
 from command_line import Ended, rankslice, succeed
@@ -18,7 +17,7 @@ from needed import NEEDS_FIRST_CORES
 from predicted_plans import predict_plan
 from real_jobs import give_sensors
 
-from rankslice.exploration.objectives import OBJECTIVES, Column, Objective
+from rankslice.exploration.objectives import OBJECTIVES
 from rankslice.exploration.problem.devices import default_keys, kinds_and_devices
 from rankslice.exploration.problem.make_problem import profiled_problem
 from rankslice.exploration.problem.problem import explored_layers
@@ -628,35 +627,6 @@ def test_a_profile_of_other_boards_is_refused(folder: Path) -> None:
     ended = explore()
     assert 1 == ended.code
     assert "profile.json: measured no accelerator of these boards" in ended.err
-
-
-def test_an_objective_that_a_row_adds_is_explored(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ranks = Objective(
-        name="ranks",
-        value=lambda candidate, _: len(candidate.ranks),
-        evaluated=lambda _, rows, __: np.array([float(len({*row})) for row in rows.tolist()]),
-        text=lambda value: f"{value:.0f}",
-        unit="ranks",
-        axis=Column("ranks"),
-        json=Column("ranks_used"),
-        csv=Column("ranks_used"),
-        extreme="The fewest ranks",
-    )
-    monkeypatch.setitem(OBJECTIVES, "ranks", ranks)
-    ended = explore("--objectives", "throughput,ranks")
-    assert (0, "") == (ended.code, ended.err)
-    assert "The fewest ranks, 1: mapping 2" in ended.out
-    mappings = record(folder)["mappings"]
-    assert isinstance(mappings, list)
-    assert [(2, True), (1, True)] == [
-        (mapping["figures"][0]["ranks_used"], mapping["on_front"]) for mapping in mappings
-    ]
-    with (folder / "explored" / "front.csv").open() as table:
-        assert ["2", "1"] == [line["ranks_used"] for line in csv.DictReader(table)]
-    page = (folder / "explored" / "index.html").read_text()
-    assert "Throughput and ranks" in page
 
 
 def test_an_objective_of_runs_alone_says_so_before_anything_is_measured(

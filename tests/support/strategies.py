@@ -173,11 +173,6 @@ def random_graphs(max_layers: int = 12) -> st.SearchStrategy[Graph]:
     return networks(max_layers).map(Network.graph)
 
 
-def random_models(max_layers: int = 12) -> st.SearchStrategy[ModelProto]:
-    """Draw ONNX models that run."""
-    return networks(max_layers).map(Network.model)
-
-
 @st.composite
 def assignments(draw: st.DrawFn, graph: Graph, max_ranks: int = 4) -> dict[str, int]:
     """Draw a rank for each layer, so that each rank has a layer that a frame needs."""

@@ -114,10 +114,6 @@ def profiled(key: str, keys: tuple[str, ...]) -> ProfiledKind:
     )
 
 
-def span_ns(first: int, last: int) -> int:
-    return sum(range(first + 1, last + 2)) * 1_000_000
-
-
 def sleeping_board(folder: Path) -> None:
     """Let the platform be this machine with a core that sleeps 2 ms for each slice."""
     cpu = {"engine": "null", "options": {"sleep_ms": "2"}}
@@ -394,19 +390,6 @@ def test_boards_without_enough_memory_have_no_mapping(folder: Path, options: lis
     assert 1 == ended.code
     assert "no mapping of chain.onnx that can run was found" in ended.err
     assert not (folder / "explored").exists()
-
-
-def test_exhaustive_search_tells_how_many_mappings_there_are(folder: Path) -> None:
-    write_chain(folder / "chain.onnx", 40)
-    global LAYERS
-    LAYERS = 40
-    try:
-        write_profile(folder, "boards.yaml")
-    finally:
-        LAYERS = 6
-    ended = explore("--method", "exhaustive")
-    assert 1 == ended.code
-    assert "40 layers on 2 accelerators can be mapped in 1.10 T ways" in ended.err
 
 
 def test_an_exploration_of_a_profile_cut_short_says_what_it_is_worth(folder: Path) -> None:

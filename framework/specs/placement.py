@@ -155,53 +155,38 @@ def _check_accelerator(key: Key, board: Board, where: str, file: str) -> None:
     raise RankSliceError(Mistake(where, found, expected))
 
 
-def _repeated_cores(claims: list[_Claim]) -> list[Mistake]:
-    mistakes = []
+def _repeated_cores(claims: list[_Claim]) -> Iterator[Mistake]:
     for claim in claims:
         try:
             each_once(claim.cores)
         except ValueError as error:
-            mistakes.append(Mistake(claim.where, str(error), "expected every core once"))
-    return mistakes
+            yield Mistake(claim.where, str(error), "expected every core once")
 
 
-def _clashes(claims: list[_Claim]) -> list[Mistake]:
+def _clashes(claims: list[_Claim]) -> Iterator[Mistake]:
     expected = "give each rank its own, or allow sharing with --share-cores"
     owners: dict[tuple[str, str, int], str] = {}
-    mistakes = []
     for claim in claims:
-        if claim.key.sharer > 1:
-            found = f"the suffix .{claim.key.sharer} shares a resource between ranks"
-            mistakes.append(Mistake(claim.where, found, "allow that with --share-cores"))
+        key, board = claim.key, claim.board.name
+        if key.sharer > 1:
+            found = f"the suffix .{key.sharer} shares a resource between ranks"
+            yield Mistake(claim.where, found, "allow that with --share-cores")
             continue
-        for clash in _taken(claim, owners):
-            mistakes.append(Mistake(claim.where, clash, expected))
-        for thing in _things(claim):
-            owners.setdefault(thing, claim.key.text)
-    return mistakes
-
-
-def _things(claim: _Claim) -> list[tuple[str, str, int]]:
-    """Return what a rank has for itself: (board, ``core`` or kind of accelerator, number)."""
-    cores = [(claim.board.name, "core", core) for core in claim.cores]
-    if claim.key.kind == "cpu":
-        return cores
-    return [*cores, (claim.board.name, claim.key.kind, claim.number)]
-
-
-def _taken(claim: _Claim, owners: dict[tuple[str, str, int], str]) -> list[str]:
-    clashes: list[str] = []
-    cores_of: dict[str, list[int]] = {}
-    for thing in dict.fromkeys(_things(claim)):
-        owner = owners.get(thing)
-        if owner is not None and thing[1] == "core":
-            cores_of.setdefault(owner, []).append(thing[2])
-        elif owner is not None:
-            clashes.append(f"the {claim.key.kind.upper()} is in {bare(owner)} too")
-    for owner, cores in cores_of.items():
-        verb = "is" if len(cores) == 1 else "are"
-        clashes.append(f"{format_cores(tuple(cores))} {verb} in {bare(owner)} too")
-    return clashes
+        things = [(board, "core", core) for core in claim.cores]
+        if key.kind != "cpu":
+            things.append((board, key.kind, claim.number))
+        cores_of: dict[str, list[int]] = {}
+        for thing in dict.fromkeys(things):
+            owner = owners.setdefault(thing, key.text)
+            if owner != key.text and thing[1] == "core":
+                cores_of.setdefault(owner, []).append(thing[2])
+            elif owner != key.text:
+                found = f"the {key.kind.upper()} is in {bare(owner)} too"
+                yield Mistake(claim.where, found, expected)
+        for owner, cores in cores_of.items():
+            verb = "is" if len(cores) == 1 else "are"
+            found = f"{format_cores(tuple(cores))} {verb} in {bare(owner)} too"
+            yield Mistake(claim.where, found, expected)
 
 
 def _mixing_warnings(claims: list[_Claim]) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -169,20 +169,18 @@ def _standby_mistakes(
         platform: with the boards' memory.
     """
     boards = {board.name: board.memory_mb for board in platform.boards}
-    parts = [
-        (board.name, text, board.memory_bytes / 1e6)
-        for text, prediction in plans
-        for board in prediction.boards
-    ]
-    for name, needs in itertools.groupby(sorted(parts, key=lambda part: part[0]), lambda p: p[0]):
-        sizes = [(text, size) for _, text, size in needs]
+    needs: dict[str, list[tuple[str, float]]] = defaultdict(list)
+    for text, prediction in plans:
+        for board in prediction.boards:
+            needs[board.name].append((text, board.memory_bytes / 1e6))
+    for name, sizes in sorted(needs.items()):
         total, has = sum(size for _, size in sizes), boards[name]
         if has is not None and total > has:
-            each = joined([f"{size:.0f} MB {text}" for text, size in sizes])
+            parts = joined([f"{size:.0f} MB {text}" for text, size in sizes])
             yield Mistake(
                 "--standby",
                 f"all plans at once need {total:.0f} MB of {name}, which has {has:.0f} MB",
-                f"that is {each}; build without --standby, or for fewer boards",
+                f"that is {parts}; build without --standby, or for fewer boards",
             )
 
 

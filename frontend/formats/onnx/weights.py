@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def is_external(tensor: TensorProto) -> bool:
 
 def _read_weight(file: WireFile, field: Field, tensor: TensorProto) -> Weight:
     where = f"{file.path}: weight {quoted(tensor.name)}"
-    dtype, shape, nbytes = _type_shape_and_size(where, tensor)
+    dtype, shape, nbytes = _type_shape_and_size(where, tensor.data_type, tensor.dims)
     if is_external(tensor):
         data: ByteRange | None = _external_data(where, file.path, tensor, nbytes)
     else:
@@ -63,21 +64,17 @@ def inner_data(where: str, model: Path, nodes: Iterable[NodeProto]) -> tuple[Byt
 
     def place(tensor: TensorProto) -> ByteRange:
         here = f"{where}: constant {quoted(tensor.name)}" if tensor.name else f"{where}: constant"
-        return _external_data(here, model, tensor, _type_shape_and_size(here, tensor)[2])
+        nbytes = _type_shape_and_size(here, tensor.data_type, tensor.dims)[2]
+        return _external_data(here, model, tensor, nbytes)
 
     values = [collected.catch(partial(place, t)) for t in inner_tensors(nodes) if is_external(t)]
     collected.raise_all()
     return tuple(filter(None, values))
 
 
-def _type_shape_and_size(where: str, tensor: TensorProto) -> tuple[str, tuple[int, ...], int]:
-    dtype, shape = _type_and_shape(where, tensor.data_type, tensor.dims)
-    return dtype, shape, values_bytes(dtype, shape)
-
-
 def _read_sparse(file: WireFile, field: Field, sparse: SparseTensorProto) -> Weight:
     where = f"{file.path}: weight {quoted(sparse.values.name)}"
-    dtype, shape = _type_and_shape(where, sparse.values.data_type, sparse.dims)
+    dtype, shape, _ = _type_shape_and_size(where, sparse.values.data_type, sparse.dims)
     if is_external(sparse.values) or is_external(sparse.indices):
         raise RankSliceError(
             Mistake(where, "is sparse and stored in another file", "store it in the model file")
@@ -86,9 +83,9 @@ def _read_sparse(file: WireFile, field: Field, sparse: SparseTensorProto) -> Wei
     return Weight(sparse.values.name, dtype, shape, size, field.record(file.path), None)
 
 
-def _type_and_shape(
+def _type_shape_and_size(
     where: str, element_type: int, dims: Iterable[int]
-) -> tuple[str, tuple[int, ...]]:
+) -> tuple[str, tuple[int, ...], int]:
     dtype, shape = dtype_of(element_type), tuple(dims)
     if not dtype:
         raise RankSliceError(Mistake(where, f"has the unknown element type {element_type}"))
@@ -96,7 +93,7 @@ def _type_and_shape(
         raise RankSliceError(Mistake(where, f"has {len(shape)} dimensions"))
     if any(size < 0 for size in shape):
         raise RankSliceError(Mistake(where, f"has the negative shape {shape}"))
-    return dtype, shape
+    return dtype, shape, values_bytes(dtype, shape)
 
 
 def _stored_data(
@@ -161,7 +158,8 @@ def _inside(where: str, model: Path, location: str) -> Path:
 
     If the model file is a link, as in caches of downloads, the folder of its target counts, too.
     """
-    try:
+    inside = exists = False
+    with suppress(OSError, ValueError, RuntimeError):
         name = Path(os.path.normpath(location))
         path = model.parent / name
         folders = (model.parent.resolve(), model.resolve().parent)
@@ -171,8 +169,6 @@ def _inside(where: str, model: Path, location: str) -> Path:
             and any(path.resolve().is_relative_to(folder) for folder in folders)
         )
         exists = inside and path.is_file()
-    except (OSError, ValueError, RuntimeError):
-        inside = exists = False
     if not inside:
         raise RankSliceError(
             Mistake(

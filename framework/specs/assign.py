@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
@@ -60,18 +60,25 @@ def assign(mapping: Mapping, graph: Graph) -> tuple[tuple[str, ...], ...]:
     )
     items, mistakes = _items(mapping, names)
     constant = constant_layers(graph)
+    layers_of: list[set[str]] = [set() for _ in mapping.entries]
+    for item in items:
+        layers_of[item.entry].update(item.layers)
     mistakes += _in_several_keys(items, constant)
-    mistakes += _without_layers(mapping, items, constant)
-    entry_of = {layer: item.entry for item in items for layer in item.layers}
-    served = quantiser_ranks(graph, entry_of)
-    mistakes += _missing(mapping, graph, {*entry_of, *served, *copied_layers(graph, entry_of)})
+    unclear = {item.entry for item in items if not item.layers}
+    for number, (entry, layers) in enumerate(zip(mapping.entries, layers_of, strict=True)):
+        if layers <= constant and number not in unclear:
+            found = "the rank has no layers"
+            if layers:
+                found += " but constant ones, which are copied to where they are needed"
+            expected = "give it a layer, or leave the key out"
+            mistakes.append(Mistake(f"{mapping.name}: {bare(entry.key)}", found, expected))
+    placed = {layer: item.entry for item in items for layer in item.layers}
+    served = quantiser_ranks(graph, placed)
+    mistakes += _missing(mapping, graph, {*placed, *served, *copied_layers(graph, placed)})
     raise_mistakes(mistakes)
-    for layer, entry in served.items():
-        items.append(_Item(entry, mapping.entries[entry].key, mapping.name, (layer,)))
-    return tuple(
-        tuple(sorted(_layers_of(entry, items), key=names.position.__getitem__))
-        for entry in range(len(mapping.entries))
-    )
+    for layer, number in served.items():
+        layers_of[number].add(layer)
+    return tuple(tuple(sorted(layers, key=names.position.__getitem__)) for layers in layers_of)
 
 
 def entry_of(assigned: Sequence[Sequence[str]]) -> dict[str, int]:
@@ -145,10 +152,9 @@ def _no_layer(name: str, names: _Names, where: str, *, hint: bool) -> Mistake:
     return Mistake(where, found, close or "`rankslice inspect` lists the layers")
 
 
-def _in_several_keys(items: list[_Item], constant: frozenset[str]) -> list[Mistake]:
+def _in_several_keys(items: list[_Item], constant: frozenset[str]) -> Iterator[Mistake]:
     expected = "a layer in several keys is not supported yet, so keep it in one"
     owners: dict[str, _Item] = {}
-    mistakes = []
     for item in items:
         doubles: dict[str, list[str]] = {}
         for layer in item.layers:
@@ -158,40 +164,17 @@ def _in_several_keys(items: list[_Item], constant: frozenset[str]) -> list[Mista
         for key, layers in doubles.items():
             word, verb = ("layer", "is") if len(layers) == 1 else ("layers", "are")
             found = f"{word} {listed(layers)} {verb} in {bare(key)} too"
-            mistakes.append(Mistake(item.where, found, expected))
-    return mistakes
+            yield Mistake(item.where, found, expected)
 
 
-def _without_layers(
-    mapping: Mapping, items: list[_Item], constant: frozenset[str]
-) -> list[Mistake]:
-    unclear = {item.entry for item in items if not item.layers}
-    mistakes = []
-    for number, entry in enumerate(mapping.entries):
-        layers = _layers_of(number, items)
-        if layers <= constant and number not in unclear:
-            found = "the rank has no layers"
-            if layers:
-                found += " but constant ones, which are copied to where they are needed"
-            expected = "give it a layer, or leave the key out"
-            mistakes.append(Mistake(f"{mapping.name}: {bare(entry.key)}", found, expected))
-    return mistakes
-
-
-def _layers_of(entry: int, items: list[_Item]) -> set[str]:
-    return {layer for item in items if item.entry == entry for layer in item.layers}
-
-
-def _missing(mapping: Mapping, graph: Graph, mapped: Collection[str]) -> list[Mistake]:
+def _missing(mapping: Mapping, graph: Graph, mapped: Collection[str]) -> Iterator[Mistake]:
     lacking = [layer for layer in graph.layers if layer.name not in mapped]
     # Quantisers that serve a missing layer get a rank with it.
     missing = [layer.name for layer in lacking if not is_quantiser(layer)]
     missing = missing or [layer.name for layer in lacking]
-    if not missing:
-        return []
-    model = bare(graph.name)
-    if len(missing) == 1:
-        found = f"layer {quoted(missing[0])} of {model} is in no key"
-    else:
+    if missing:
+        model = bare(graph.name)
         found = f"{len(missing)} layers of {model} are in no key: {listed(missing)}"
-    return [Mistake(mapping.name, found, "add what is missing to the lists")]
+        if len(missing) == 1:
+            found = f"layer {quoted(missing[0])} of {model} is in no key"
+        yield Mistake(mapping.name, found, "add what is missing to the lists")

@@ -110,10 +110,9 @@ def _where(mapping: Mapping, key: str) -> str:
     return f"{mapping.name}: {bare(key)}"
 
 
-def _unknown_boards(keys: list[Key], mapping: Mapping, platform: Platform) -> list[Mistake]:
+def _unknown_boards(keys: list[Key], mapping: Mapping, platform: Platform) -> Iterator[Mistake]:
     known = [board.name for board in platform.boards]
     times = Counter(key.board for key in keys if key.board not in known)
-    mistakes = []
     for board, count in times.items():
         first = next(key for key in keys if key.board == board)
         found = f"no board {quoted(board)} in {platform.name}"
@@ -121,8 +120,7 @@ def _unknown_boards(keys: list[Key], mapping: Mapping, platform: Platform) -> li
             found += f" ({count} keys name it)"
         shown = [*known[:8], f"{len(known) - 8} more"] if len(known) > 9 else known
         expected = nearest(board, known) or f"it has {joined(shown)}"
-        mistakes.append(Mistake(_where(mapping, first.text), found, expected))
-    return mistakes
+        yield Mistake(_where(mapping, first.text), found, expected)
 
 
 def _cores(claim: _Claim, platform: Platform) -> tuple[int, ...]:

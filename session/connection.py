@@ -140,11 +140,10 @@ def drained_by_signals(drain: Callable[[str], None] | None) -> Iterator[list[str
     """
     signals: list[str] = []
     acts = drain is not None and threading.current_thread() is threading.main_thread()
-    handlers = {number: signal.getsignal(number) for number in _SIGNALS} if acts else {}
     before = {
         number: handler
-        for number, handler in handlers.items()
-        if handler not in (signal.SIG_IGN, None)
+        for number in (_SIGNALS if acts else ())
+        if (handler := signal.getsignal(number)) not in (signal.SIG_IGN, None)
     }
 
     def restore() -> None:

@@ -47,32 +47,23 @@ def plan_deployment(
         names = (fallback.board for fallback in survival.record.fallbacks)
         folders += zip(survival.folders, names, strict=True)
     check_ssh_config(ssh_config)
-    plans = {build: read_plan(build) for build, _ in folders}
-    for build, plan in plans.items():
+    work, configs = [], []
+    known: dict[str, None] = {}
+    for build, without in folders:
+        plan = read_plan(build)
         renew(build, plan, packages=True)
-    logins = {build: board_logins(build, plan) for build, plan in plans.items()}
-    known = [*dict.fromkeys(login.board for of_plan in logins.values() for login in of_plan)]
+        logins = board_logins(build, plan)
+        configs.append(write_ssh_config(build / SSH_CONFIG, logins, ssh_config))
+        known |= dict.fromkeys(login.board for login in logins)
+        for login in logins:
+            if not boards or login.board in boards:
+                package = read_package(package_folder(build, login.board), login.board, without)
+                work.append((BoardShell(login, configs[-1]), package))
     for board in boards:
         if board not in known:
-            hint = nearest(board, known) or f"the boards are {joined(known)}"
+            hint = nearest(board, known) or f"the boards are {joined([*known])}"
             raise RankSliceError(Mistake("--boards", f"no board {quoted(board)}", hint))
-    configs = {
-        build: write_ssh_config(build / SSH_CONFIG, of_plan, ssh_config)
-        for build, of_plan in logins.items()
-    }
-    return Deployment(
-        folder,
-        tuple(
-            (
-                BoardShell(login, configs[build]),
-                read_package(package_folder(build, login.board), login.board, without),
-            )
-            for build, without in folders
-            for login in logins[build]
-            if not boards or login.board in boards
-        ),
-        configs[folder],
-    )
+    return Deployment(folder, tuple(work), configs[0])
 
 
 def deploy(

@@ -18,7 +18,6 @@ from typing import NoReturn
 from .engines import engine_settings, prepare_engine
 from .errors import ElsewhereError, JobError, NeighbourDiedError, reason_of
 from .faults.pages import DONE, FAILED, STOPPED, StatusPage
-from .faults.private_folder import PrivateFolder
 from .faults.watchdog import not_started, say, start_watchdog
 from .figures.events import EventRing, open_ring
 from .figures.rank_usage import helper_processes
@@ -92,7 +91,10 @@ class _Process:
         self.name = rank.name if rank else f"rank {number} on {socket.gethostname()}"
         self._start_timeout_s = options.start_timeout_s or _START_TIMEOUT_S
         self._session = start_watchdog(self._start_timeout_s)
-        self._page = _page_in(self._session, number, self.name)
+        self._page: StatusPage | None = None
+        if self._session is not None:
+            with contextlib.suppress(OSError):
+                self._page = StatusPage(self._session.descriptor, number, self.name)
         self._events = EventRing()
         self._start_watch = threading.Timer(self._start_timeout_s, self._start_failed)
         self._start_watch.daemon = True
@@ -240,10 +242,3 @@ class _Process:
         self._start_watch.cancel()
         if self._page is not None:
             self._page.set_state(state)
-
-
-def _page_in(session: PrivateFolder | None, number: int, name: str) -> StatusPage | None:
-    if session is not None:
-        with contextlib.suppress(OSError):
-            return StatusPage(session.descriptor, number, name)
-    return None

@@ -74,6 +74,12 @@ class CheckedBoards:
         return ["sh", "-c", f'exec {start} "$@"', "rankslice"]
 
 
+def check_board(shell: BoardShell, package: Package, mpirun: MpiRun, run: str = "") -> BoardCheck:
+    """Ask a board whether it can run its package, and prepare a run there if one is named."""
+    details = {**package.needs(), **package.identity()}
+    return shell.ask(BoardCheck, "check", run=run, open_mpi=list(mpirun.version[:2]), **details)
+
+
 def check_boards(
     work: Sequence[tuple[BoardShell, Package]], config: Path | None, mpirun: MpiRun, folder: Path
 ) -> CheckedBoards:
@@ -88,17 +94,6 @@ def check_boards(
     job = hashlib.sha256(deployed.encode()).hexdigest()[:SHORT]
     run = f"{job}-{secrets.token_hex(8)}"
 
-    def check(item: tuple[BoardShell, Package]) -> BoardCheck:
-        shell, package = item
-        return shell.ask(
-            BoardCheck,
-            "check",
-            run=run,
-            open_mpi=list(mpirun.version[:2]),
-            **package.needs(),
-            **package.identity(),
-        )
-
     if not mpirun.is_five:
         raise_mistakes(
             Mistake(
@@ -109,7 +104,7 @@ def check_boards(
             for shell, _ in work
             if ":" in shell.login.host
         )
-    answers = on_all(check, work)
+    answers = on_all(lambda item: check_board(*item, mpirun, run), work)
     raise_mistakes(
         Mistake(shell.login.full_name, naming_folder(problem, folder))
         for (shell, _), answer in zip(work, answers, strict=True)

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rankslice.backend.boards.answers import BoardCheck, naming_folder
+from rankslice.backend.boards.answers import naming_folder
 from rankslice.backend.boards.board_packages import Package, package_folder, read_package
 from rankslice.backend.boards.conversation import (
     BoardLinks,
@@ -23,6 +23,7 @@ from rankslice.backend.boards.conversation import (
     report_of,
 )
 from rankslice.backend.boards.login import Login, is_this_machine
+from rankslice.backend.boards.preflight import check_board
 from rankslice.backend.boards.probed import BoardReport, Environment
 from rankslice.backend.boards.ssh import BoardShell, outcomes
 from rankslice.backend.launch.mpirun import MpiRun, find_mpirun
@@ -347,15 +348,7 @@ def _memory_finding(name: str, report: BoardReport, weights_mb: float) -> Findin
 def _package_findings(answer: _ReachedBoard, job: Job, launcher: MpiRun) -> list[Finding]:
     """Have a board make the checks that come before each run."""
     name = answer.board.name
-    package = job.packages[name]
-    check = answer.talk.shell.ask(
-        BoardCheck,
-        "check",
-        run="",
-        open_mpi=list(launcher.version[:2]),
-        **package.needs(),
-        **package.identity(),
-    )
+    check = check_board(answer.talk.shell, job.packages[name], launcher)
     if check.problems:
         problems = (naming_folder(problem, job.folder) for problem in check.problems)
         return [_failed(name, "package", problem) for problem in problems]

@@ -71,7 +71,7 @@ def run_across(
             run_job(
                 prepared.command_in(folder),
                 callbacks.on_completed,
-                boards=sum(not shell.is_here for shell, _ in boards.work),
+                boards=sum(not shell.is_here for shell, _ in boards.checked),
                 variables=variables,
                 lines=watches.lines,
                 on_start=oversee,

@@ -75,8 +75,7 @@ class PreparedRun:
         """Modes of the boards, by name, as they were before the start."""
         if self.boards is None:
             return {self.own_board: board_mode()}
-        checked = zip(self.boards.work, self.boards.checks, strict=True)
-        return {shell.login.board: check.mode for (shell, _), check in checked}
+        return {shell.login.board: check.mode for shell, check in self.boards.checked}
 
     @property
     def meeting_points(self) -> tuple[str, str]:
@@ -210,12 +209,9 @@ def _prepare_across(
 
     deployment = plan_deployment(prepared.folder, ssh_config=prepared.launching.ssh_config)
     boards = check_boards(deployment.work, deployment.ssh_config, mpirun, typed)
-    logins = [shell.login for shell, _ in boards.work]
-    free = {
-        login.full_name: check.free_bytes
-        for login, check in zip(logins, boards.checks, strict=True)
-    }
-    wanted = {login.full_name: needed[login.board] for login in logins if needed}
+    free = {shell.login.full_name: check.free_bytes for shell, check in boards.checked}
+    logins = [shell.login for shell, _ in boards.checked if needed]
+    wanted = {login.full_name: needed[login.board] for login in logins}
     raise_mistakes(too_little_memory(wanted, free))
     launch = launch_command(
         prepared.plan,

@@ -22,8 +22,7 @@ from rankslice.framework.files.file_names import safe_file_name
 
 @dataclass(frozen=True, slots=True)
 class CheckedBoards:
-    work: tuple[tuple[BoardShell, Package], ...]
-    checks: tuple[BoardCheck, ...]
+    checked: tuple[tuple[BoardShell, BoardCheck], ...]
     run: str
     """Name of this run on all boards: a hash of their packages, and a random number."""
     config: Path | None
@@ -31,11 +30,10 @@ class CheckedBoards:
     @property
     def networks(self) -> tuple[str, ...]:
         """The networks that connect the boards, as CIDR."""
-        return tuple(dict.fromkeys(check.network for check in self.checks if check.network))
+        return tuple(dict.fromkeys(check.network for _, check in self.checked if check.network))
 
     def of(self, board: str) -> tuple[BoardShell, BoardCheck]:
-        pairs = zip(self.work, self.checks, strict=True)
-        return next((shell, check) for (shell, _), check in pairs if shell.login.board == board)
+        return next(pair for pair in self.checked if pair[0].login.board == board)
 
     def address_for(self, board: str) -> str:
         """Return the address of this machine at which a board reaches it.
@@ -104,13 +102,13 @@ def check_boards(
             for shell, _ in work
             if ":" in shell.login.host
         )
-    answers = on_all(lambda item: check_board(*item, mpirun, run), work)
+    checked = on_all(lambda item: (item[0], check_board(*item, mpirun, run)), work)
     raise_mistakes(
         Mistake(shell.login.full_name, naming_folder(problem, folder))
-        for (shell, _), answer in zip(work, answers, strict=True)
-        for problem in answer.problems
+        for shell, check in checked
+        for problem in check.problems
     )
-    return CheckedBoards(tuple(work), answers, run, config)
+    return CheckedBoards(checked, run, config)
 
 
 def remote_inputs(inputs: Sequence[str]) -> tuple[str, ...]:

@@ -264,7 +264,7 @@ class Watches:
     def __enter__(self) -> Watches:
         try:
             run, events = self._boards.run, self._has_events
-            for shell, _ in self._boards.work:
+            for shell, _ in self._boards.checked:
                 process = shell.start("watch", run=run, events=events)
                 self._watches.append(_Watch(shell, process, self.lines, self._on_sample))
             deadline = time.monotonic() + _START_S
@@ -407,9 +407,9 @@ class Watches:
     def _named_by_mpirun(self) -> _Watch | None:
         found = (_LOST_DAEMON.search(line) for line in self.lines)
         node = next((match[1] for match in found if match), "")
-        pairs = zip(self._watches, self._boards.checks, strict=False)
+        pairs = zip(self._watches, self._boards.checked, strict=False)
         named = [
-            watch for watch, check in pairs if node in (watch.shell.login.host, check.hostname)
+            watch for watch, (shell, check) in pairs if node in (shell.login.host, check.hostname)
         ]
         # Ranks can print the same words: the board's own watch has to agree.
         return named[0] if node and len(named) == 1 and named[0].loss else None

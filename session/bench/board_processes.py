@@ -62,7 +62,7 @@ def _machines(prepared: PreparedRun) -> Iterator[tuple[str, BoardShell, list[int
         here = BoardShell(Login(prepared.own_board, "localhost"))
         yield "", here, sorted({core for rank in ranks for core in rank.cores})
         return
-    for shell, _ in prepared.boards.work:
+    for shell, _ in prepared.boards.checked:
         board = shell.login.board
         cores = {core for rank in ranks if rank.board == board for core in rank.cores}
         yield "" if shell.is_here else board, shell, sorted(cores)

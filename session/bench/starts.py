@@ -157,7 +157,7 @@ def other_boards(prepared: PreparedRun) -> list[BoardFacts]:
         return []
     return [
         BoardFacts(shell.login.board, check.cores, check.governor, round(check.load, 2), check.mode)
-        for (shell, _), check in zip(prepared.boards.work, prepared.boards.checks, strict=True)
+        for shell, check in prepared.boards.checked
         if not shell.is_here
     ]
 

@@ -144,6 +144,11 @@ def package(folder: Path) -> Package:
     return Package("edge01", folder, SHA, {"driver.py": {"sha256": SHA, "bytes": 0}})
 
 
+def checked(shell: BoardShell) -> CheckedBoards:
+    check = BoardCheck((), NETWORK, shell.login.board, ())
+    return CheckedBoards(((shell, check),), f"{'0' * 12}-{'0' * 16}", None)
+
+
 # What boards are asked, and what an honest one answers
 
 
@@ -168,9 +173,7 @@ def look(liar: Liar) -> None:
 
 
 def watch(liar: Liar) -> None:
-    checks = (BoardCheck((), NETWORK, "edge01", ()),)
-    work = ((liar.shell, package(liar.folder / "package")),)
-    watches = Watches(CheckedBoards(work, checks, f"{'0' * 12}-{'0' * 16}", None))
+    watches = Watches(checked(liar.shell))
     with watches:
         pass
     assert all(line.isprintable() for line in watches.lines)
@@ -410,9 +413,7 @@ def test_a_watch_that_lies_while_the_job_runs_is_told_as_what_it_is(liar: Liar) 
     liar.says(json.dumps(asdict(WatchReport("watching", "", 0, False))))
     answers, now = (shlex.quote(str(liar.folder / name)) for name in ("answers", "now"))
     liar.does(f"cat {answers}; until [ -e {now} ]; do sleep 0.02; done; echo '{MARK}[]'")
-    checks = (BoardCheck((), NETWORK, "edge01", ()),)
-    work = ((liar.shell, package(liar.folder / "package")),)
-    watches = Watches(CheckedBoards(work, checks, f"{'0' * 12}-{'0' * 16}", None))
+    watches = Watches(checked(liar.shell))
     with watches:
         (liar.folder / "now").touch()
         deadline = time.monotonic() + 10
@@ -439,9 +440,7 @@ def test_what_a_board_has_lost_first_explains_the_end(
         WatchReport("alive", "", ranks, daemon),
     ]
     liar.says(*(json.dumps(asdict(report)) for report in reports))
-    checks = (BoardCheck((), NETWORK, "edge01", ()),)
-    work = ((liar.shell, package(liar.folder / "package")),)
-    watches = Watches(CheckedBoards(work, checks, f"{'0' * 12}-{'0' * 16}", None))
+    watches = Watches(checked(liar.shell))
     ended = RankSliceError("mpirun ended with exit code 1")
     with contextlib.suppress(RankSliceError), watches:
         raise ended
@@ -460,9 +459,7 @@ def waiting_for(file: str) -> str:
 
 def run_across_liar(liar: Liar, **options: Any) -> None:
     """Run a job whose mpirun says at once that it has ended well."""
-    checks = (BoardCheck((), NETWORK, "local", ()),)
-    work = ((BoardShell(Login("local", "liar.invalid")), package(liar.folder / "package")),)
-    boards = CheckedBoards(work, checks, f"{'0' * 12}-{'0' * 16}", None)
+    boards = checked(BoardShell(Login("local", "liar.invalid")))
     out = chain_folder(liar.folder, 1)
     prepared = prepare_fed_job(out, RunOptions(inputs=()), check_memory=False)
     options = {"options": dataclasses.replace(prepared.options, **options)}
@@ -531,9 +528,7 @@ def test_a_message_is_known_by_the_watch_that_brought_it(
     liar.says(
         *(json.dumps(asdict(report)) for report in [*reports, WatchReport("alive", "", 1, True)])
     )
-    checks = (BoardCheck((), NETWORK, "edge01", ()),)
-    work = ((liar.shell, package(liar.folder / "package")),)
-    watches = Watches(CheckedBoards(work, checks, f"{'0' * 12}-{'0' * 16}", None))
+    watches = Watches(checked(liar.shell))
     watches.lines += printed
     ended = RankSliceError("mpirun ended with exit code 1")
     with contextlib.suppress(RankSliceError), watches:

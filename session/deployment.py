@@ -42,14 +42,13 @@ def plan_deployment(
     ``with_fallbacks``: with the packages for the loss of boards.
     """
     survival = find_survival(folder) if with_fallbacks else None
-    folders = [(folder, "")]  # each with the board for whose loss it is
+    folders = {"": folder}  # by the board for whose loss it is
     if survival is not None:
-        names = (fallback.board for fallback in survival.record.fallbacks)
-        folders += zip(survival.folders, names, strict=True)
+        folders |= survival.folders
     check_ssh_config(ssh_config)
     work, configs = [], []
     known: dict[str, None] = {}
-    for build, without in folders:
+    for without, build in folders.items():
         plan = read_plan(build)
         renew(build, plan, packages=True)
         logins = board_logins(build, plan)

@@ -82,12 +82,13 @@ class Survival:
 
     @property
     def boards(self) -> frozenset[str]:
-        return frozenset(fallback.board for fallback in self.record.fallbacks)
+        return frozenset(self.folders)
 
     @property
-    def folders(self) -> tuple[Path, ...]:
-        """The build folders for the loss of one board each, in the order of the boards."""
-        return tuple(without(self.folder, [fallback.board]) for fallback in self.record.fallbacks)
+    def folders(self) -> dict[str, Path]:
+        """The build folder for the loss of each board."""
+        boards = (fallback.board for fallback in self.record.fallbacks)
+        return {board: without(self.folder, [board]) for board in boards}
 
     def fallback(self, lost: frozenset[str]) -> Path | None:
         """Return the build folder for the loss of these boards; ``None``: there is none yet."""
@@ -101,8 +102,8 @@ def fallback_lines(survival: Survival) -> Iterator[str]:
 
     record = survival.record
     now = "" if record.predicted_fps is None else f" (now {rate_text(record.predicted_fps)})"
-    for fallback, folder in zip(record.fallbacks, survival.folders, strict=True):
-        count = len(read_plan(folder).ranks)
+    for fallback in record.fallbacks:
+        count = len(read_plan(survival.folders[fallback.board]).ranks)
         yield (
             f"without {fallback.board}: {count} rank{'s'[: count > 1]}, predicted"
             f" {rate_text(fallback.predicted_fps)} frames/s{now}"
@@ -127,7 +128,7 @@ def find_survival(folder: Path) -> Survival | None:
     if survival.record.model_sha256 != plan.model.sha256:
         found = f"belongs to another {quoted(plan.model.name)} than the plan"
         raise RankSliceError(Mistake(where, found, _BUILD))
-    for fallback in survival.folders:
+    for fallback in survival.folders.values():
         read_plan(fallback)
     return survival
 

@@ -27,19 +27,6 @@ from .litert_package import file_of_package
 LIBRARY = "libLiteRt.so"
 _CPU = 1
 """``kLiteRtHwAcceleratorCpu``"""
-_FUNCTIONS = (
-    *("LiteRtCreateEnvironment", "LiteRtDestroyEnvironment"),
-    *("LiteRtCreateModelFromFile", "LiteRtDestroyModel", "LiteRtGetModelSignature"),
-    *("LiteRtGetNumSignatureInputs", "LiteRtGetSignatureInputName"),
-    *("LiteRtGetNumSignatureOutputs", "LiteRtGetSignatureOutputName"),
-    *("LiteRtCreateOptions", "LiteRtDestroyOptions", "LiteRtSetOptionsHardwareAccelerators"),
-    *("LiteRtCreateOpaqueOptions", "LiteRtAddOpaqueOptions"),
-    *("LiteRtCreateCompiledModel", "LiteRtDestroyCompiledModel", "LiteRtRunCompiledModel"),
-    *("LiteRtGetCompiledModelInputTensorLayout", "LiteRtCompiledModelResizeInputTensor"),
-    *("LiteRtCompiledModelGetProfiler", "LiteRtStartProfiler", "LiteRtStopProfiler"),
-    *("LiteRtGetNumProfilerEvents", "LiteRtGetProfilerEvents"),
-    *("LiteRtCreateTensorBufferFromHostMemory", "LiteRtDestroyTensorBuffer"),
-)
 _ELEMENT_TYPES = {
     "float32": 1,
     "int32": 2,
@@ -223,8 +210,10 @@ class ProfiledModel:
         self._resources.close()
 
     def _call(self, name: str, *arguments: Any) -> None:
-        if status := getattr(self._library, name)(*arguments):
-            raise JobError(f"LiteRT's profiler cannot be used: {name} returns {status}")
+        function = getattr(self._library, name, None)
+        if function is None or (status := function(*arguments)):
+            problem = f"{name} returns {status}" if function else f"it has no {name}"
+            raise JobError(f"LiteRT's profiler cannot be used: {problem}")
 
     def _made(self, name: str, *arguments: Any) -> c_void_p:
         made = c_void_p()
@@ -241,11 +230,9 @@ def _load() -> ctypes.CDLL:
         raise JobError(f"LiteRT's profiler is not there: ai-edge-litert has no {LIBRARY}")
     try:
         library = ctypes.CDLL(str(path))
-        for name in _FUNCTIONS:
-            getattr(library, name).restype = None if "Destroy" in name else c_int
+        library.LiteRtGetProfilerEvents.argtypes = (c_void_p, c_int, POINTER(_Event))
     except (OSError, AttributeError) as error:
         raise JobError(f"LiteRT's profiler cannot be used: {error}") from None
-    library.LiteRtGetProfilerEvents.argtypes = (c_void_p, c_int, POINTER(_Event))
     return library
 
 

@@ -19,14 +19,13 @@ import numpy as np
 from rankslice.backend.runtime.engines import EngineSettings, has_own_process
 from rankslice.backend.runtime.engines.litert_compiled import open_engine as open_compiled
 from rankslice.backend.runtime.engines.litert_interpreter import replaced_operators
-from rankslice.backend.runtime.engines.litert_kernels import LIBRARY
 from rankslice.backend.runtime.engines.litert_package import (
     LiteRtPackage,
     file_of_package,
     find_package,
     first_line,
 )
-from rankslice.backend.runtime.engines.litert_profiled import ProfiledEngine
+from rankslice.backend.runtime.engines.litert_profiled import LIBRARY, ProfiledEngine
 from rankslice.backend.runtime.engines.onnxruntime_cuda import BUFFERS, CudaFrames
 from rankslice.backend.runtime.engines.onnxruntime_engine import create_session, session_options
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime

@@ -11,9 +11,8 @@ from dataclasses import replace
 from ..errors import JobError
 from . import Engine, EngineSettings, wrong_option
 from .litert_interpreter import InterpreterEngine
-from .litert_kernels import LIBRARY
 from .litert_package import COMPILED_MODELS, file_of_package, find_package
-from .litert_profiled import ProfiledEngine
+from .litert_profiled import LIBRARY, ProfiledEngine
 from .own_process import OwnProcessEngine
 
 _APIS = ("interpreter", "compiled")

@@ -9,8 +9,13 @@ import pytest
 from litert_engines import needs_litert
 
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
-from rankslice.backend.runtime.engines.litert_kernels import Kernel, KernelRun
-from rankslice.backend.runtime.engines.litert_profiled import Operator, operators_of, spans_of
+from rankslice.backend.runtime.engines.litert_profiled import (
+    Kernel,
+    KernelRun,
+    Operator,
+    operators_of,
+    spans_of,
+)
 from rankslice.backend.runtime.figures.operator_profile import OperatorSpans
 from rankslice.backend.runtime.figures.operator_rows import operator_rows
 from rankslice.backend.runtime.job import Tensor

@@ -17,8 +17,8 @@ from rankslice.backend.runtime.figures.acceleration import Acceleration
 from rankslice.backend.runtime.figures.operator_rows import OperatorRow
 from rankslice.backend.runtime.job import Tensor
 from rankslice.backend.temporary import temporary_folder
+from rankslice.framework.engine_process import answer_of
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.own_process import answer_of
 from rankslice.framework.plan import Plan
 from rankslice.framework.reading.records import read_record
 from rankslice.framework.wording import quoted

@@ -39,8 +39,8 @@ from rankslice.backend.runtime.figures.acceleration import Acceleration
 from rankslice.backend.runtime.figures.operator_rows import operator_rows
 from rankslice.backend.runtime.job import Facts, Tensor
 from rankslice.backend.runtime.system.processes import bytes_of
+from rankslice.framework.engine_process import write_answer
 from rankslice.framework.graph import dtype_bits, values_bytes
-from rankslice.framework.own_process import write_answer
 from rankslice.framework.reading.records import as_record
 from rankslice.frontend.formats.tflite.object import read_object
 from rankslice.session.inspecting.internals import (

@@ -14,8 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
+from rankslice.framework.engine_process import answer_of, write_answer
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.own_process import answer_of, write_answer
 
 _PACKAGE = "ai_edge_litert"
 

@@ -64,7 +64,11 @@ class Preprocessing:
     model input.
     """
 
-    layout: str = _option("nchw", "Layout of image inputs.", ("nchw", "nhwc"))
+    layout: str | None = _option(
+        None,
+        "Layout of image inputs (default: by the place of 1 or 3 channels in their shape).",
+        ("nchw", "nhwc"),
+    )
     size: tuple[int, int] | None = _option(
         None, "Resize images to HxW, then crop the centre.", _size, least=1
     )

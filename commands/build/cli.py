@@ -54,7 +54,7 @@ def build(
             metavar="N[,N...]",
         ),
     ] = None,
-    options: Annotated[BuildOptions, offered(without=("layout", "keep_size"))],
+    options: Annotated[BuildOptions, offered(without=("keep_size",))],
     sizes: OpenSizes,
     ask: Callable[[], str] | None = None,
     on_step: Callable[[str], None] = lambda step: None,
@@ -72,9 +72,7 @@ def build(
     from rankslice.session.building.build import build as build_folder
     from rankslice.session.building.cut_mapping import mapping_of_cuts
 
-    images = replace(options.quantisation.preprocessing, layout="nhwc")
-    quantisation = replace(options.quantisation, preprocessing=images)
-    options = replace(options, quantisation=quantisation, sizes=sizes.given)
+    options = replace(options, sizes=sizes.given)
     if mapping is not None:
         layers: Path | MakeMapping = mapping_from(mapping)
     elif cuts is None and ask is None:

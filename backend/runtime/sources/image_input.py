@@ -7,7 +7,7 @@ docs/command-line.md, "Where frames come from", has the rules for values.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import JobError
@@ -108,7 +108,7 @@ class ImageInput:
         return f"{name} has {_text(image)} pixels, the model takes {takes}"
 
     def frame_shape(self, size: tuple[int, int]) -> tuple[int, ...]:
-        channels, height, width = _AXES[self.preprocessing.layout]
+        channels, height, width = _AXES[self.preprocessing.layout or ""]
         sizes = {0: 1, channels: self.channels, height: size[0], width: size[1]}
         return tuple(sizes[axis] for axis in range(4))
 
@@ -148,13 +148,17 @@ def image_input(spec: Tensor, preprocessing: Preprocessing) -> ImageInput:
     """
     preprocessing = preprocessing.resolved()
     symbols = spec.symbols or ("",) * len(spec.shape)
-    channels, height, width = _AXES[preprocessing.layout]
     takes_one = len(spec.shape) == 4 and (spec.shape[0] == 1 or bool(symbols[0]))
-    if not takes_one or spec.shape[channels] not in (1, 3):
+    layouts = (preprocessing.layout,) if preprocessing.layout else tuple(_AXES)
+    fitting = [of for of in layouts if takes_one and spec.shape[_AXES[of][0]] in (1, 3)]
+    if not fitting:
         raise JobError(
             f"model input {spec.name!r} of shape {list(spec.shape)} accepts no images in layout"
-            f" {preprocessing.layout}; expected one image of 1 or 3 channels"
+            f" {' or '.join(layouts)}; expected one image of 1 or 3 channels"
         )
+    layout = min(fitting, key=lambda of: bool(symbols[_AXES[of][0]]))  # channels are not open
+    preprocessing = replace(preprocessing, layout=layout)
+    channels, height, width = _AXES[layout]
     if spec.storage[0].name != spec.dtype or spec.storage[0].kind not in "iuf":
         raise JobError(
             f"model input {spec.name!r} is {spec.dtype}; images feed floating point and integer"

@@ -252,6 +252,23 @@ def test_a_model_input_that_is_no_single_image_takes_none(
         load(image, shape, RAW)
 
 
+@pytest.mark.parametrize(
+    ("shape", "symbols", "layout"),
+    [
+        ((1, 3, 4, 6), (), "nchw"),
+        ((1, 4, 6, 3), (), "nhwc"),
+        ((1, 4, 6, 1), (), "nhwc"),
+        ((1, 3, 6, 3), (), "nchw"),
+        ((1, 3, 6, 3), ("", "h", "w", ""), "nhwc"),
+    ],
+)
+def test_the_layout_follows_from_the_place_of_the_channels(
+    shape: tuple[int, ...], symbols: tuple[str, ...], layout: str
+) -> None:
+    takes = image_input(Tensor("x", "float32", shape, symbols=symbols), Preprocessing())
+    assert layout == takes.preprocessing.layout
+
+
 USUAL = Preprocessing()
 RAMP = np.array([0, 1, 100, 127, 128, 200, 254, 255], np.uint8)
 """Grey values of a row."""

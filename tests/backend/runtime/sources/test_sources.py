@@ -332,7 +332,11 @@ def test_an_image_file_may_have_any_name(tmp_path: Path) -> None:
         (["f.npz"] * 2, [X], "--input: an .npz or an .npy file must be the only input"),
         (["i.png"], [PICTURE] * 2, "--input: i.png feeds models of one input; this one has 2: "),
         (["f.npy"], [X] * 2, "--input: f.npy feeds models of one input; this one has 2: give an"),
-        (["i.png"], [X], "model input 'x' of shape [1, 2] accepts no images in layout nchw"),
+        (
+            ["i.png"],
+            [X],
+            "model input 'x' of shape [1, 2] accepts no images in layout nchw or nhwc",
+        ),
     ],
 )
 def test_what_is_no_input_of_a_model_is_told(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from rankslice.backend.runtime.job import Tensor
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.wording import listed, quoted
+from rankslice.serve.log import log
 from rankslice.serve.protocol.tensors import (
     Reason,
     RefusalError,
@@ -52,8 +53,6 @@ class Model:
         self.version = ONLY_VERSION if place is None else place.number
         self.title = f"{self.name} {self.version}" if place and place.model else self.name
         """Its name, with its version if it may have others."""
-        self.fields = {"model": self.name, "version": self.version}
-        """For the log."""
         self.inputs: Sequence[Tensor] = pipeline.inputs
         self.outputs: Sequence[Tensor] = pipeline.outputs
         self.images: ImageInput | None = pipeline.images
@@ -62,6 +61,10 @@ class Model:
         self._closed: RefusalError | None = None
         self._rate = Rate()
         check_served(self.name, (*self.inputs, *self.outputs))
+
+    def log(self, level: int, event: str, text: str) -> None:
+        """Log an event of this version; for people the text follows its title."""
+        log(level, event, f"{self.title}{text}", model=self.name, version=self.version)
 
     @property
     def is_ready(self) -> bool:

@@ -159,8 +159,7 @@ class _Failures:
             pipeline = model.pipeline
             if pipeline.state == "failed" and pipeline not in self._logged:
                 self._logged = [model.pipeline for model in self._models if model.has_failed]
-                message = f"{model.title}: {pipeline.error}"
-                log(logging.ERROR, "failed", message, **model.fields)
+                model.log(logging.ERROR, "failed", f": {pipeline.error}")
         return any(model.has_failed for model in self._models)
 
 
@@ -224,7 +223,7 @@ class _Reloading:
             message = f"{version.folder} is not served: {error}"
             log(logging.WARNING, "not_loaded", message, model=version.model)
             return
-        log(logging.INFO, "loaded", f"{model.title} is ready", **model.fields)
+        model.log(logging.INFO, "loaded", " is ready")
 
     async def _remove(self, version: Version) -> None:
         job, model = self._job(version), self._models.of(version)
@@ -232,7 +231,7 @@ class _Reloading:
         self._served.jobs.remove(job)
         await model.drained()
         await asyncio.to_thread(job.close)
-        log(logging.INFO, "removed", f"{model.title} is not served any more", **model.fields)
+        model.log(logging.INFO, "removed", " is not served any more")
 
     async def _replace(self, version: Version) -> None:
         """Open a folder anew, unless it cannot be opened."""
@@ -240,29 +239,23 @@ class _Reloading:
         try:
             await asyncio.to_thread(job.check)
         except RankSliceError as error:
-            message = f"{model.title} is left unchanged: {error}"
-            log(logging.WARNING, "not_reloaded", message, **model.fields)
+            model.log(logging.WARNING, "not_reloaded", f" is left unchanged: {error}")
             return
-        log(
-            logging.INFO,
-            "reloading",
-            f"{model.title}: {version.folder} is reloaded",
-            **model.fields,
-        )
+        model.log(logging.INFO, "reloading", f": {version.folder} is reloaded")
         try:
             pipeline = await asyncio.to_thread(job.open_beside)
         except RankSliceError as error:
             if not self._served.changes.is_settled(version):  # it is still being copied
                 return
-            message = f"{model.title} is stopped first, as both jobs do not run at once: {error}"
-            log(logging.WARNING, "stopped_first", message, **model.fields)
+            text = f" is stopped first, as both jobs do not run at once: {error}"
+            model.log(logging.WARNING, "stopped_first", text)
             await self._restart(model, job)
             return
         old = model.pipeline
         model.renew(self._batched(pipeline, like=old))
         await drained(old)
         await asyncio.to_thread(job.take, pipeline)
-        log(logging.INFO, "ready", f"{model.title} is ready", **model.fields)
+        model.log(logging.INFO, "ready", " is ready")
 
     async def _restart(self, model: Model, job: ServedJob) -> None:
         model.close("is reloading", retry_after_s=1)
@@ -271,12 +264,12 @@ class _Reloading:
             pipeline = await asyncio.to_thread(job.open)
         except RankSliceError as error:
             model.fail(error)
-            log(logging.ERROR, "failed", f"{model.title}: {error}", **model.fields)
+            model.log(logging.ERROR, "failed", f": {error}")
             return
         model.renew(self._batched(pipeline, like=model.pipeline))
         with suppress(RankSliceError):  # logged as any failure
             await asyncio.to_thread(pipeline.wait_until_ready)
-            log(logging.INFO, "ready", f"{model.title} is ready", **model.fields)
+            model.log(logging.INFO, "ready", " is ready")
 
     def _batched(self, pipeline: Pipeline, like: ServedPipeline | None = None) -> ServedPipeline:
         """Return what a model is served by; ``like``: with batches if that has them."""

@@ -179,12 +179,10 @@ def _address_warnings(options: ServeOptions) -> Iterator[str]:
 def _tell(serving: Serving) -> None:
     import logging
 
-    from rankslice.serve.log import log
-
     for line in (*_serving_lines(serving), *_curl_example(serving)):
         print_line(screen, on_one_line(line))
     for model in serving.models:
-        log(logging.INFO, "ready", f"{model.title} is ready", **model.fields)
+        model.log(logging.INFO, "ready", " is ready")
 
 
 def _serving_lines(serving: Serving) -> Iterator[str]:

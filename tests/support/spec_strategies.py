@@ -28,3 +28,26 @@ KEYS_OF_ENTRIES = KEYS | st.lists(
     st.builds("{}{}".format, KEYS, WEIGHTS), min_size=1, max_size=3
 ).map("|".join)
 """Of ranks that take turns, too."""
+
+FULL_PLATFORM = """
+boards:
+  edge01:
+    host: 1.10
+    user: no
+    arch: aarch64
+    cores: 0-5, 7
+    memory_mb: 8192
+    engine: litert
+    gpu: {engine: litert, delegate: libgpu.so, options: {precision: fp16, cache: true, n: 3}}
+    npu: [{engine: litert}, {engine: onnxruntime, provider: CUDA, allow_fallback: true}]
+    idle_w: 2.5
+    busy_w: 12
+  edge_02.lan: {cores: [1, 0, 4-5]}
+  edge-03: {cores: 3, gpu: , user: ~}
+  edge04:
+links:
+  default: {bandwidth_mbps: 1000, latency_ms: 0.2}
+  pairs:
+    - {between: [edge01, edge-03], bandwidth_mbps: 100, latency_ms: 0}
+"""
+"""A platform file with all that one can have."""

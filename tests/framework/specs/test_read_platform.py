@@ -3,6 +3,7 @@ import platform as machine
 from pathlib import Path
 
 import pytest
+from spec_strategies import FULL_PLATFORM
 
 from rankslice.framework.platform import Accelerator, Board, Link, Platform
 from rankslice.framework.specs.read_platform import read_platform
@@ -14,55 +15,31 @@ def read(folder: Path, text: str, name: str = "platform.yaml") -> Platform:
     return read_platform(path)
 
 
-FULL = """
-boards:
-  edge01:
-    host: 1.10
-    user: no
-    arch: aarch64
-    cores: 0-5
-    memory_mb: 8192
-    engine: litert
-    gpu: {engine: litert, delegate: libgpu.so, options: {precision: fp16, cache: true}}
-    npu: [{engine: litert}, {engine: other}]
-    idle_w: 2.5
-    busy_w: 12
-  edge_02.lan: {cores: [1, 0]}
-  edge-03: {cores: 3, gpu: , user: ~}
-  12:
-links:
-  default: {bandwidth_mbps: 1000, latency_ms: 0.2}
-  pairs:
-    - {between: [edge01, edge-03], bandwidth_mbps: 100, latency_ms: 0}
-"""
-
-
 def test_a_yaml_file_is_read_in_full(tmp_path: Path) -> None:
-    gpu = Accelerator(
-        "litert", (("delegate", "libgpu.so"), ("precision", "fp16"), ("cache", "true"))
-    )
-    npus = (Accelerator("litert"), Accelerator("other"))
+    options = (("delegate", "libgpu.so"), ("precision", "fp16"), ("cache", "true"), ("n", "3"))
+    cuda = Accelerator("onnxruntime", (("provider", "CUDA"),), allow_fallback=True)
     edge01 = Board(
         name="edge01",
         host="1.10",
         user="no",
         arch="aarch64",
-        cores=(0, 1, 2, 3, 4, 5),
+        cores=(0, 1, 2, 3, 4, 5, 7),
         memory_mb=8192,
-        gpus=(gpu,),
-        npus=npus,
+        gpus=(Accelerator("litert", options),),
+        npus=(Accelerator("litert"), cuda),
         engine="litert",
         idle_w=2.5,
         busy_w=12,
     )
     boards = (
         edge01,
-        Board("edge_02.lan", "edge_02.lan", cores=(0, 1)),
+        Board("edge_02.lan", "edge_02.lan", cores=(0, 1, 4, 5)),
         Board("edge-03", "edge-03", cores=(0, 1, 2)),
-        Board("12", "12"),
+        Board("edge04", "edge04"),
     )
     links = (("edge01", "edge-03", Link(100, 0)),)
-    assert Platform("platform.yaml", boards, Link(1000, 0.2), links) == read(tmp_path, FULL)
+    expected = Platform("platform.yaml", boards, Link(1000, 0.2), links)
+    assert expected == read(tmp_path, FULL_PLATFORM)
 
 
 def test_a_list_with_one_core_is_that_core_and_a_number_is_a_count(tmp_path: Path) -> None:

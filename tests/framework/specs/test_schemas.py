@@ -15,7 +15,7 @@ import yaml
 from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator
 from plans import plans
-from spec_strategies import KEYS_OF_ENTRIES, PLATFORMS, VALUES
+from spec_strategies import FULL_PLATFORM, KEYS_OF_ENTRIES, PLATFORMS, VALUES
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.plan import Plan, plan_from_json, plan_to_json
@@ -74,32 +74,9 @@ def test_every_plan_fits_its_schema(plan: Plan) -> None:
     assert [] == complaints(PLAN, json.loads(plan_to_json(plan)))
 
 
-FULL = """
-boards:
-  edge01:
-    host: 1.10
-    user: no
-    arch: aarch64
-    cores: 0-5, 7
-    memory_mb: 8192
-    engine: litert
-    gpu: {engine: litert, delegate: libgpu.so, options: {precision: fp16, cache: true, n: 3}}
-    npu: [{engine: litert}, {engine: onnxruntime, provider: CUDA, allow_fallback: true}]
-    idle_w: 2.5
-    busy_w: 12
-  edge_02.lan: {cores: [1, 0, 4-5]}
-  edge-03: {cores: 3, gpu: , user: ~}
-  edge04:
-links:
-  default: {bandwidth_mbps: 1000, latency_ms: 0.2}
-  pairs:
-    - {between: [edge01, edge-03], bandwidth_mbps: 100, latency_ms: 0}
-"""
-
-
 def test_all_that_a_platform_can_have_fits_the_schema() -> None:
-    assert 4 == len(parse_platform_yaml(FULL, "platform.yaml").boards)
-    assert [] == complaints(PLATFORM, yaml.safe_load(FULL))
+    assert 4 == len(parse_platform_yaml(FULL_PLATFORM, "platform.yaml").boards)
+    assert [] == complaints(PLATFORM, yaml.safe_load(FULL_PLATFORM))
 
 
 MAPPING_MISTAKES = {

@@ -14,6 +14,7 @@ from rankslice.framework.errors import Mistake
 from rankslice.framework.files.output_file import STDOUT, write_json
 from rankslice.framework.option_records import MisuseError, about, offered
 from rankslice.session.building.build_options import BuildOptions
+from rankslice.session.building.cut_mapping import mapping_of_cuts, parse_cuts
 from rankslice.session.shared_options import (
     Boards,
     Json,
@@ -26,12 +27,6 @@ from rankslice.views.terminal import print_line, screen, show, talk
 if TYPE_CHECKING:
     from rankslice.session.building.build import Build
     from rankslice.session.building.planning import MakeMapping
-
-
-def _layer_numbers(text: str) -> tuple[int, ...]:
-    from rankslice.session.building.cut_mapping import parse_cuts
-
-    return parse_cuts(text)
 
 
 @function
@@ -50,7 +45,7 @@ def build(
         tuple[int, ...] | None,
         about(
             "Instead of --mapping: numbers of the layers that start a new slice.",
-            _layer_numbers,
+            parse_cuts,
             metavar="N[,N...]",
         ),
     ] = None,
@@ -70,7 +65,6 @@ def build(
         RankSliceError: with all mistakes that were found.
     """
     from rankslice.session.building.build import build as build_folder
-    from rankslice.session.building.cut_mapping import mapping_of_cuts
 
     options = replace(options, sizes=sizes.given)
     if mapping is not None:
@@ -78,7 +72,7 @@ def build(
     elif cuts is None and ask is None:
         raise MisuseError(Mistake("mapping", "is missing", "give either a mapping or cuts"))
     else:
-        numbers = _layer_numbers(ask()) if cuts is None and ask is not None else cuts or ()
+        numbers = parse_cuts(ask()) if cuts is None and ask is not None else cuts or ()
         layers = mapping_of_cuts(numbers, share_cores=options.share_cores)
     return build_folder(model, layers, platform, out, options, on_step=on_step)
 

@@ -61,13 +61,8 @@ class Arrangement:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Versions:
-    """Versions that a model file names."""
-
-    ir_version: int | None = None
-    opsets: tuple[tuple[str, int], ...] = ()
-    """Operator sets: domain and version."""
+Versions: TypeAlias = tuple[int | None, tuple[tuple[str, int], ...]]
+"""Versions that a model file names: of ONNX's own format, and of operator sets by domain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +95,7 @@ class Format(Generic[_M]):
     """Finds layers that the engines of their ranks cannot run."""
     warnings: Callable[[Partition], Iterable[str]] = lambda cut: ()
     """Says what works but would be better with other cuts."""
-    versions: Callable[[_M], Versions] = lambda model: Versions()
+    versions: Callable[[_M], Versions] = lambda model: (None, ())
     """Says which versions the file names."""
     metadata: Callable[[Path], Mapping[str, str]] = lambda path: {}
     """Reads what the file's maker has left in it."""

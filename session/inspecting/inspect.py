@@ -147,12 +147,12 @@ def inspect_model(
 def _inspection(model: Model, plan: Plan | None) -> Inspection:
     graph = model.graph
     costs = layer_costs(graph)
-    versions = format_of(graph).versions(model)
+    ir_version, opsets = format_of(graph).versions(model)
     ranks = [rank_costs(graph, costs, route) for route in plan.routes] if plan else []
     return Inspection(
         graph=graph,
-        ir_version=versions.ir_version,
-        opsets=versions.opsets,
+        ir_version=ir_version,
+        opsets=opsets,
         costs=costs,
         totals=_totals(graph, costs),
         peak=peak_memory(graph),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankslice.frontend.formats.model_format import Format, Versions
+from rankslice.frontend.formats.model_format import Format
 from rankslice.frontend.formats.onnx.macs import onnx_macs
 from rankslice.frontend.formats.onnx.quantised_cuts import quantised_cut_warnings
 from rankslice.frontend.formats.onnx.reader import read_metadata, read_onnx
@@ -15,7 +15,7 @@ FORMAT = Format(
     submodel_files=onnx_submodel,
     macs=onnx_macs,
     warnings=quantised_cut_warnings,
-    versions=lambda model: Versions(model.ir_version, model.opsets),
+    versions=lambda model: (model.ir_version, model.opsets),
     metadata=read_metadata,
     shows_bounds=True,
 )

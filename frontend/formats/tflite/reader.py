@@ -47,7 +47,6 @@ from rankslice.frontend.formats.tflite.schema import OPERATORS
 from rankslice.frontend.formats.tflite.shapes import (
     Shape,
     Symbols,
-    Trial,
     bound_of,
     dtype_of,
     known_shapes,
@@ -283,7 +282,25 @@ class _Reading:
             }
             for trial in made
         ]
-        in_trials = self._in_trials(made, by_trial, bounds)
+        open_axes = {
+            number: tuple(
+                UNNAMED if size < 0 else ""
+                for size in self._tables[number].numbers("shape_signature") or (-1,) * len(shape)
+            )
+            for number, shape in bounds.items()
+        }
+        unbounded = unbounded_results(self._main, self._types)
+        in_trials = self._followed(
+            [
+                Beginning(
+                    list(shapes.values()),
+                    {n: trial.shape(shape, open_axes[n]) for n, shape in bounds.items()},
+                    partial(trial.size, axis=0),
+                    unbounded,
+                )
+                for trial, shapes in zip(made, by_trial, strict=True)
+            ]
+        )
         if not wanted - decided <= in_trials[0].keys():
             run = shapes_in_trials(self._path, by_trial)
             for known, others in zip(in_trials, run, strict=True):
@@ -303,31 +320,6 @@ class _Reading:
                 )
             )
         }
-
-    def _in_trials(
-        self,
-        made: Sequence[Trial],
-        inputs: Sequence[Mapping[int, Shape]],
-        bounds: Mapping[int, Shape],
-    ) -> list[dict[int, Shape]]:
-        open_axes = {
-            number: tuple(
-                UNNAMED if size < 0 else ""
-                for size in self._tables[number].numbers("shape_signature")
-                or (-1,) * len(bounds[number])
-            )
-            for number in bounds
-        }
-        beginnings = [
-            Beginning(
-                list(shapes.values()),
-                {n: trial.shape(shape, open_axes[n]) for n, shape in bounds.items()},
-                partial(trial.size, axis=0),
-                unbounded_results(self._main, self._types),
-            )
-            for trial, shapes in zip(made, inputs, strict=True)
-        ]
-        return self._followed(beginnings)
 
     def _graph(self, tensors: Sequence[Tensor]) -> Graph:
         """Return the records of the main subgraph."""

@@ -1,8 +1,9 @@
-"""The digit classifier for TensorFlow: ``digits.onnx`` as Keras and TensorFlow Lite files.
+"""The digit classifier and the detector as Keras and TensorFlow Lite files.
 
 Run it as ``python models/convert_digits.py [FOLDER]``; it needs TensorFlow (``rankslice[keras]``)
-and scikit-learn. The weights are those of ``digits.onnx``; pixels and channels are in TensorFlow's
-order, so the input is ``[1, 8, 8, 1]``.
+and scikit-learn. The weights are those of ``digits.onnx`` and ``digit_detector.onnx``; pixels and
+channels are in TensorFlow's order, so the inputs are ``[1, 8, 8, 1]`` and ``[1, 192, 256, 3]``. The
+detector ends before non-maximum suppression.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.partition import PartitionSegment
 from rankslice.models.train_digits import load, network_input
 
-__all__ = ["keras_model", "main"]
+__all__ = ["detector", "keras_model", "main"]
 
 _CALIBRATION_FRAMES = 200
 
@@ -70,11 +71,48 @@ def _calibration() -> Iterator[list[NDArray[np.float32]]]:
         yield [image.reshape(1, 8, 8, 1)]
 
 
+def detector(weights: dict[str, NDArray[np.float32]]) -> bytes:
+    """Return the detector as a ``.tflite`` file, ``image`` ``[1, 192, 256, 3]``.
+
+    The outputs are ``boxes`` ``[1, 768, 4]`` (left, top, right, bottom in pixels of the input) and
+    ``scores`` ``[1, 768, 10]``.
+    """
+    import tensorflow as tf
+    from tensorflow.lite.tools import flatbuffer_utils
+
+    def detect(image: Any) -> dict[str, Any]:
+        x = image
+        for number in range(1, 7):
+            around, stride = 2 if number > 4 else 1, 2 if number < 4 else 1
+            x = tf.pad(x, [[0, 0], [around, around], [around, around], [0, 0]])
+            kernel = weights[f"conv{number}.weight"].transpose(2, 3, 1, 0)
+            x = tf.nn.conv2d(x, kernel, stride, "VALID", dilations=around)
+            x = tf.nn.relu(tf.nn.bias_add(x, weights[f"conv{number}.bias"]))
+        x = tf.nn.conv2d(x, weights["head.weight"].transpose(2, 3, 1, 0), 1, "VALID")
+        rows = tf.reshape(tf.nn.bias_add(x, weights["head.bias"]), [1, 768, 14])
+        boxes = tf.exp(rows[:, :, :4]) * weights["directions"] + weights["places"]
+        return {"boxes": boxes, "scores": tf.sigmoid(rows[:, :, 4:])}
+
+    image = tf.TensorSpec([1, 192, 256, 3], tf.float32, name="image")
+    function = tf.function(detect, input_signature=[image]).get_concrete_function()
+    converted = tf.lite.TFLiteConverter.from_concrete_functions([function]).convert()
+    model = flatbuffer_utils.convert_bytearray_to_object(bytearray(converted))
+    graph = model.subgraphs[0]
+    names = ("image", "boxes", "scores")
+    for tensor, name in zip((*graph.inputs, *graph.outputs), names, strict=True):
+        graph.tensors[tensor].name = name
+    return bytes(flatbuffer_utils.convert_object_to_bytearray(model))
+
+
+def _weights(model: str) -> dict[str, NDArray[np.float32]]:
+    source = onnx.load(Path(__file__).parent / model)
+    return {item.name: numpy_helper.to_array(item) for item in source.graph.initializer}
+
+
 def main(folder: Path) -> None:
-    """Write the four files into ``folder``."""
+    """Write the five files into ``folder``."""
     tensorflow("digits")
-    source = onnx.load(Path(__file__).parent / "digits.onnx")
-    weights = {item.name: numpy_helper.to_array(item) for item in source.graph.initializer}
+    weights = _weights("digits.onnx")
     with quiet():
         model = keras_model(weights)
         for suffix in ("keras", "h5"):
@@ -86,6 +124,8 @@ def main(folder: Path) -> None:
         ("digits-int8.tflite", Conversion("int8", _calibration)),
     ):
         write_submodel(keras_submodel(read, whole, name, conversion), folder / name)
+    with quiet():
+        (folder / "digit_detector.tflite").write_bytes(detector(_weights("digit_detector.onnx")))
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ class BoxOptions:
     box_form: str | None = option(
         None,
         "With --boxes: meaning of a box's four numbers; cx, cy: its centre (default: xyxy, or"
-        " cxcywh with --nms).",
+        " cxcywh for raw heads).",
         BOX_FORMS,
         needs="boxes",
     )
@@ -126,9 +126,8 @@ class BoxOptions:
     @property
     def form(self) -> str:
         """What the four numbers of a box are: one of :data:`BOX_FORMS`."""
-        if self.anchors is not None:
-            return "cxcywh"
-        return self.box_form or ("xyxy" if self.nms is None else "cxcywh")
+        is_raw_head = self.nms is not None and "," not in (self.boxes or "")
+        return self.box_form or ("cxcywh" if is_raw_head or self.anchors is not None else "xyxy")
 
     @property
     def overlap(self) -> float | None:

@@ -89,6 +89,29 @@ def test_each_photograph_gets_the_boxes_that_the_unsliced_model_finds(
     assert "also holds 'mine.txt': move it elsewhere; choose another --boxes-to" in ended.err
 
 
+@pytest.mark.ci
+def test_the_detector_of_litert_finds_the_same(tmp_path: Path) -> None:
+    """Its file ends before non-maximum suppression, which ``--nms`` does."""
+    options = ("--cuts", "8", "--platform", "local", "--share-cores", "--out", tmp_path / "out")
+    assert 0 == rankslice("build", DETECTOR.with_suffix(".tflite"), *options).code
+    ended = rankslice(
+        *("run", tmp_path / "out", "--input", PHOTOGRAPHS, "--boxes-to", tmp_path / "labelled"),
+        *("--boxes", "boxes,scores", "--nms", "0.5", "--min-score", "0.5"),
+    )
+    assert 0 == ended.code, ended.err
+    record: dict[str, Any] = json.loads((tmp_path / "labelled" / "coco.json").read_text())
+    expected = [
+        (label, *box)
+        for path in sorted(PHOTOGRAPHS.iterdir())
+        for label, box in sorted(found_by_the_unsliced_model(path))
+    ]
+    found = [
+        (annotation["image_id"], annotation["category_id"], *annotation["bbox"])
+        for annotation in record["annotations"]
+    ]
+    np.testing.assert_allclose(expected, [row[1:] for row in sorted(found)], atol=0.05)
+
+
 def test_a_folder_is_replaced_only_if_a_run_has_made_it(tmp_path: Path) -> None:
     assert "" == _why_not_replaced(tmp_path)
     (tmp_path / "a.jpg").touch()

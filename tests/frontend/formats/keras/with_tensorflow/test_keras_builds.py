@@ -90,6 +90,9 @@ def test_the_shipped_files_have_the_weights_of_digits_onnx(tmp_path):
     for name in ("digits.tflite", "digits-int8.tflite"):
         assert (tmp_path / name).stat().st_size == (MODELS / name).stat().st_size
         assert (MODELS / name).stat().st_size < 300_000
+    detector = MODELS / "digit_detector.tflite"
+    assert (tmp_path / detector.name).read_bytes()[:100] == detector.read_bytes()[:100]
+    assert (tmp_path / detector.name).stat().st_size == detector.stat().st_size
 
 
 def test_wrong_options_are_told(tmp_path):

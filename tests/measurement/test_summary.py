@@ -234,8 +234,8 @@ def test_without_frames_after_the_first_ones_there_is_no_steady_state(frames: in
 def test_a_rank_never_computes_for_more_than_the_whole_time(
     runs_s: list[float], waits_s: float
 ) -> None:
-    found = computing(15, first_s=5.0, runs_s=runs_s, waits_s=waits_s)
-    assert found["compute_share"] <= 1 + 1e-9
+    usage = computing(15, first_s=5.0, runs_s=runs_s, waits_s=waits_s)
+    assert usage["compute_share"] <= 1 + 1e-9
 
 
 def test_a_summary_tells_what_the_source_and_the_ranks_reported() -> None:

@@ -89,8 +89,8 @@ def test_the_ends_of_the_front_are_named() -> None:
 
 
 def test_what_is_not_known_is_not_named() -> None:
-    found = (candidate(1, 10, CPU, memory_mb=None), candidate(2, 9, CPU_2, memory_mb=None))
-    assert 2 == len(answer(found, None))
+    few = (candidate(1, 10, CPU, memory_mb=None), candidate(2, 9, CPU_2, memory_mb=None))
+    assert 2 == len(answer(few, None))
 
 
 def test_what_was_measured_is_said() -> None:

@@ -203,5 +203,5 @@ def test_layers_that_cannot_be_cut_apart_and_fit_nowhere_have_no_mapping() -> No
 
 
 def test_tensors_that_cannot_be_sent_may_follow_each_other() -> None:
-    found = chain(THREE, [np.inf, np.inf], [0, 1, 2], EQUAL)
-    assert [np.inf, np.inf] == crossing_bytes(found).tolist()
+    result = chain(THREE, [np.inf, np.inf], [0, 1, 2], EQUAL)
+    assert [np.inf, np.inf] == crossing_bytes(result).tolist()

@@ -20,9 +20,9 @@ SEEDS_IN_TURN = range(8)
 
 def figures(seed: int, *, in_turn: bool = False) -> dict[str, Any]:
     """Return what ``simulate --json`` tells of a job, and the mean time of its steps."""
-    found = simulated_job(seed, in_turn=in_turn)
-    middle_s = np.mean([(step.begin_s, step.end_s) for step in steps_of(found)])
-    return {**found.to_json(), "steps_mean_s": middle_s}
+    simulation = simulated_job(seed, in_turn=in_turn)
+    middle_s = np.mean([(step.begin_s, step.end_s) for step in steps_of(simulation)])
+    return {**simulation.to_json(), "steps_mean_s": middle_s}
 
 
 def test_jobs_show_what_they_showed(request: pytest.FixtureRequest) -> None:

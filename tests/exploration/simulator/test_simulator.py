@@ -76,9 +76,9 @@ def test_a_rank_of_one_core_reads_frames_besides_and_others_meanwhile(cores, per
 
 @pytest.mark.parametrize("window", [1, 2, 3])
 def test_a_small_window_limits_the_rate_to_window_over_latency(window):
-    found = rate(THREE, 0.001, 0.001, 0.001, wake_up_s=0.01, frames=100, window=window)
+    fps = rate(THREE, 0.001, 0.001, 0.001, wake_up_s=0.01, frames=100, window=window)
     # Three steps, two hops, and the credit's way back.
-    assert found == pytest.approx(window / 0.033)
+    assert fps == pytest.approx(window / 0.033)
 
 
 def test_a_large_window_leaves_the_rate_to_the_slowest_rank():

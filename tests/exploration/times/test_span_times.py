@@ -97,23 +97,23 @@ def test_what_was_measured_counts_as_it_was_measured() -> None:
 
 def test_a_model_without_merging_is_estimated_as_the_sum_of_its_layers() -> None:
     table = additive(np.random.default_rng(0).lognormal(0, 1, 40) * 1e-3)
-    found = measured(table, first_spans(40)).table
+    estimated = measured(table, first_spans(40)).table
     inside = np.triu_indices(40)
-    assert 0.02 > np.max(np.abs(found[inside] / table[inside] - 1))
+    assert 0.02 > np.max(np.abs(estimated[inside] / table[inside] - 1))
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_spans_that_were_not_measured_are_estimated_much_better_than_by_sums(seed: int) -> None:
     table = fused(60, seed)
     long = [(i, j) for i in range(60) for j in range(i + 10, 60)]
-    found = measured(table, first_spans(60)).table
+    estimated = measured(table, first_spans(60)).table
     sums = additive(np.diag(table))
 
     def error(estimate: Table) -> float:
         return float(np.mean([abs(estimate[span] / table[span] - 1) for span in long]))
 
-    assert 0.05 > error(found)
-    assert error(sums) > 4 * error(found)
+    assert 0.05 > error(estimated)
+    assert error(sums) > 4 * error(estimated)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -163,8 +163,8 @@ def test_ratios_of_percentiles_of_starts_that_differ_do_so_too(percent: float) -
             starts = (own * (1 + 0.4 * draw.exponential(size=(5, 200)))).astype(np.int64)
             sides.append([percentile(each, percent) for each in starts])
         for place, ratio in enumerate((paired_ratio, unpaired_ratio)):
-            found = ratio(sides[1], sides[0])
-            inside[place] += found.low <= 1.1 <= found.high
+            compared = ratio(sides[1], sides[0])
+            inside[place] += compared.low <= 1.1 <= compared.high
     assert min(inside) >= LEAST_INSIDE
 
 

@@ -39,8 +39,8 @@ def test_the_level_that_varies_alone_has_all_of_the_variance(level: str) -> None
 
 
 def test_parts_are_found_beside_each_other() -> None:
-    found = [variance_parts(made(frames=300, machine=200, starts=100, seed=n)) for n in range(20)]
-    shares = [each.shares() for each in found if each is not None]
+    parts = [variance_parts(made(frames=300, machine=200, starts=100, seed=n)) for n in range(20)]
+    shares = [each.shares() for each in parts if each is not None]
     true = {"frames": 9 / 14, "machine": 4 / 14, "starts": 1 / 14}
     for level, share in true.items():
         assert pytest.approx(share, abs=0.03) == np.mean([each[level] for each in shares])
@@ -58,8 +58,8 @@ def test_a_drift_from_start_to_start_is_the_machines() -> None:
 
 
 def test_chance_is_taken_for_a_drift_no_more_often_than_in_one_of_twenty() -> None:
-    found = [variance_parts(made(frames=10, starts=100, seed=n)) for n in range(200)]
-    assert sum(each is not None and each.drift_ns != 0 for each in found) <= 20  # of 10 on average
+    parts = [variance_parts(made(frames=10, starts=100, seed=n)) for n in range(200)]
+    assert sum(each is not None and each.drift_ns != 0 for each in parts) <= 20  # of 10 on average
 
 
 def test_it_says_what_narrows_the_mean() -> None:

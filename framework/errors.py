@@ -67,7 +67,7 @@ class CollectedMistakes:
         self._mistakes: list[Mistake | str] = []
 
     def catch(self, step: Callable[[], _T]) -> _T | None:
-        """Return what a step gives; ``None``: it raised an error, whose mistakes are kept."""
+        """Run a step; return its result, or ``None`` if it failed: its mistakes are kept."""
         try:
             return step()
         except RankSliceError as error:

@@ -106,7 +106,7 @@ class Offered:
     """What a command says otherwise of fields; of ``usual`` too, the default."""
 
     def about(self, name: str, metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return what is said of a field; ``None``: it is not offered."""
+        """Return the metadata of an offered field; ``None``: it is not offered."""
         metadata = {**metadata, **self.changes.get(name, {})}
         is_offered = name in self.names if self.names else not metadata.get("is_internal")
         if "help" not in metadata or name in self.without or not is_offered:
@@ -115,7 +115,7 @@ class Offered:
 
 
 def offered(*names: str, without: Sequence[str] = (), **changes: Mapping[str, Any]) -> Offered:
-    """Return which fields a command offers, and what it says otherwise of them."""
+    """Select the fields that a command offers, with changes of their metadata."""
     return Offered(names, tuple(without), changes)
 
 
@@ -188,7 +188,7 @@ class Option:
             raise MisuseError(Mistake(self.flag, found)) from None
 
     def mistakes(self, value: Any, name: str) -> Iterator[Mistake]:
-        """Yield what is wrong with a value of the right type: no such word, or out of bounds."""
+        """Check a value of the right type: its words and its bounds."""
         if value is None:
             return
         known = self.about.get("kind")
@@ -296,7 +296,7 @@ def records_in(values: Iterable[Any]) -> dict[type, Any]:
 def arguments_of(
     function: Callable[..., Any], values: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Return what to call a function with: records made of the values of options, by name."""
+    """Return arguments for a function, by position and name; records are filled from the values."""
     rest: list[Any] = []
     named: dict[str, Any] = {}
     for name, parameter, kind, selection, said in _parameters(function):
@@ -446,7 +446,7 @@ _ORDERS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
 def _disorder(
     options: Sequence[Option], values: Mapping[str, Any], spelled: Callable[[Option], str]
 ) -> Iterator[Mistake]:
-    """Yield what is wrong with values that must be less or more than those of other options."""
+    """Check the order of values that must be less or more than those of other options."""
     by_name = {option.name: option for option in options}
     for option in options:
         for order, (holds, expected) in _ORDERS.items():

@@ -63,7 +63,7 @@ class Board:
     """Power of the board with all accelerators busy, in watts."""
 
     def accelerator(self, name: str) -> Accelerator | None:
-        """Return what a rank's accelerator is: ``cpu``, ``gpu``, or ``npu1`` of several."""
+        """Return the accelerator of a rank by name: ``cpu``, ``gpu``, or ``npu1`` of several."""
         units = self.gpus_and_npus
         return self.cpu if name == "cpu" else units.get(name) or units.get(name.removesuffix("0"))
 

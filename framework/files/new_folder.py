@@ -112,7 +112,7 @@ def _escaped(name: str) -> str:
 
 
 def what_forbids(folder: Path, why_not_replaced: Callable[[Path], str]) -> str:
-    """Return why a command may not make or replace a folder, as a clause; empty: it may."""
+    """Return the reason why a folder may not be made or replaced, as a clause; empty: it may."""
     folder = Path(os.path.abspath(folder))  # noqa: PTH100 - resolve() would follow a link at the end
     if folder.is_symlink():
         return "is a link, which is not followed"
@@ -125,7 +125,7 @@ def what_forbids(folder: Path, why_not_replaced: Callable[[Path], str]) -> str:
 
 
 def other_maker(folder: Path, record: str, format: str, made: str) -> str:
-    """Return what shows that a folder is no command's own; empty: nothing.
+    """Return the reason why a folder is not a command's own, as a clause; empty: it may be.
 
     The command writes a JSON ``record`` there, which begins with its ``format``; it ``made`` a
     "build", say.
@@ -139,6 +139,6 @@ def other_maker(folder: Path, record: str, format: str, made: str) -> str:
 
 
 def other_entries(folder: Path, is_own: Callable[[str], bool]) -> str:
-    """Return what else than a command's own a folder holds; empty: nothing."""
+    """List the entries of a folder that are not a command's own, as a clause; empty: none."""
     foreign = sorted(path.name for path in folder.iterdir() if not is_own(path.name))
     return f"also holds {listed(foreign)}: move it elsewhere" if foreign else ""

@@ -39,7 +39,7 @@ def open_ordinary(path: Path, expected: str) -> int:
 
 
 def read_ordinary(path: Path, expected: str, most: int) -> bytes:
-    """Return what a regular file of at most so many bytes holds, as :func:`open_ordinary`."""
+    """Read a regular file of at most ``most`` bytes, opened by :func:`open_ordinary`."""
     descriptor = open_ordinary(path, expected)
     try:
         size = os.fstat(descriptor).st_size

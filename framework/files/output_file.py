@@ -85,7 +85,7 @@ def check_output(
     force: bool | None = None,
     may_be_stream: bool = True,
 ) -> Path:
-    """Return where an option's file goes: ``path``, or :data:`STDOUT` for any name of it.
+    """Check the file that an option names; return its path, :data:`STDOUT` for any name of it.
 
     Args:
         kind: of the files that may be replaced; ``None``: any regular file.
@@ -205,7 +205,7 @@ def _try_to_write(path: Path) -> None:
 
 
 def _what_forbids(path: Path, kind: Kind | None) -> str:
-    """Return why a path must not be replaced, as a clause; empty: it may be."""
+    """Return the reason why a path must not be replaced, as a clause; empty: it may be."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

@@ -79,7 +79,7 @@ class _Reader:
         return Mistake(f"{self._where}:{line}{': ' if path else ''}{path}", found, expected)
 
     def value(self, node: ast.expr, path: str) -> Any:
-        """Return what an expression stands for."""
+        """Evaluate an expression of literals and records."""
         self._lines[path] = node.lineno
         if isinstance(node, ast.Call):
             return self._record(node, path)

@@ -19,7 +19,7 @@ def read_json(
     shape: str,
     pairs: Callable[[Sequence[tuple[str, Any]]], object] = dict,
 ) -> object:
-    """Return what a JSON text holds; NaN and Infinity, which JSON lacks, are refused.
+    """Parse a JSON text; NaN and Infinity, which JSON lacks, are refused.
 
     Args:
         shape: What it should hold, for messages: ``expected ...``.

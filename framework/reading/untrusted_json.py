@@ -32,7 +32,7 @@ def from_other_machine(content: bytes, where: str, expected: str = "") -> Any:
 
 
 def untrusted_json(text: bytes) -> Any:
-    """Return what a JSON text holds.
+    """Parse a JSON text of another machine.
 
     Numbers are finite and have 64 bits; nesting is at most eight brackets deep. Texts are cut
     after 4,000 characters, and unprintable characters become escape sequences, so that no text

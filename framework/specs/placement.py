@@ -42,7 +42,7 @@ def place_ranks(
     share_cores: bool = False,
     default_engine: str = USUAL_ENGINE,
 ) -> Placements:
-    """Return where each rank of the mapping runs: board, accelerator, cores and engine.
+    """Place each rank of the mapping: board, accelerator, cores and engine.
 
     A GPU or NPU rank whose key names no host core gets the lowest core of its board that no
     other rank has; if none is left, it shares one, with a warning.

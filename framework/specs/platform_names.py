@@ -45,7 +45,7 @@ def check_name(kind: str, name: str) -> str:
 
 
 def name_complaints(**names: str) -> list[str]:
-    """Return what :func:`check_name` says of names, by their kinds."""
+    """Return the errors of :func:`check_name` for names, by their kinds."""
     complaints = []
     for kind, name in names.items():
         try:

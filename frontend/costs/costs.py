@@ -75,7 +75,7 @@ def held_by(layer: Layer) -> tuple[Weight | Tensor, ...]:
 
 
 def parameters_of(layer: Layer, macs: int | None) -> dict[str, int]:
-    """Return how many parameters each weight of a layer has, by name.
+    """Count the parameters in each weight of a layer, by name.
 
     Without products (``macs``), long integers are no bias but a shape or indices.
     """

@@ -332,7 +332,7 @@ class _Search:
         return all(self.before[item] & fed for item in _bits(others))
 
     def entered(self, rest: int, rank: int) -> int:
-        """Return how often one path through the rest can enter the rank, at most."""
+        """Return the largest number of times that one path through the rest enters the rank."""
         levels = self.levels[rank]
         return next((n for n in range(len(levels), 0, -1) if levels[n - 1] & rest), 0)
 

@@ -264,7 +264,7 @@ def _foreign(folder: Path) -> str:
 def _place(
     submodels: str, share_cores: bool, mapping: LayerMapping, platform: Platform
 ) -> Placements:
-    """Return where the ranks run; refuse engines that do not run the model."""
+    """Place the ranks; refuse engines that cannot run the model."""
     usual = default_engine(submodels)
     placements = place_ranks(mapping, platform, share_cores=share_cores, default_engine=usual)
     fitting = dict.fromkeys((usual, *engines_for(submodels)))

@@ -102,9 +102,7 @@ def _accelerator_keys(boards: Sequence[Board], count: int) -> list[str]:
 
 
 def _cores(board: Board, cores: Sequence[int], driving: int) -> str:
-    """Return what computes of a cluster: without the board's lowest cores, which drive GPUs and
-    NPUs, unless it would have none left.
-    """
+    """Leave the board's lowest cores to GPUs and NPUs, unless the cluster would have none left."""
     drivers = sorted(board.cores or ())[:driving]
     left = tuple(core for core in cores if core not in drivers)
     return core_ranges(left or tuple(cores[-1:]))

@@ -70,7 +70,7 @@ class Planned:
         return (self.partition, *((self.surge,) if self.surge is not None else ()))
 
     def engine_mistakes(self) -> Iterable[Mistake]:
-        """Return what engines cannot run of the layers of their ranks."""
+        """Find layers that the engines of their ranks cannot run."""
         find = format_of(self.model.graph).mistakes
         mistakes = (m for cut in self.cuts for m in find(self.model, cut, self.plan.ranks))
         return dict.fromkeys(mistakes)  # ranks that take turns may make the same ones
@@ -290,7 +290,7 @@ def read_profile(path: Path) -> Profile:
 
 
 def other_model(plan: Plan, profile: Profile, source: str) -> Iterator[Mistake]:
-    """Yield why a profile does not belong to the model of a plan."""
+    """Check that a profile belongs to the model of a plan."""
     if profile.model.sha256 != plan.model.sha256:
         same = profile.model.name == plan.model.name
         found = f"is a profile of {'another ' if same else ''}{quoted(profile.model.name)}"

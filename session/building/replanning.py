@@ -154,7 +154,7 @@ def _weights(plan: Plan, ranks: Iterable[int]) -> tuple[int, ...]:
 
 
 def _most_turns(plan: Plan) -> int:
-    """Return how many ranks of a plan take turns with each other, at most."""
+    """Return the largest number of ranks that take turns with each other."""
     layers = [frozenset(segment.layers) for segment in plan.segments]
     return max((sum(own == other for other in layers) for own in layers), default=1)
 

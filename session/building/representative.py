@@ -36,7 +36,7 @@ _Shape: TypeAlias = tuple[int, ...]
 
 
 def conversion_of(model: Model, wanted: Quantisation) -> Conversion:
-    """Return how a model is to be converted.
+    """Check how a model is to be converted, and open its representative frames.
 
     Raises:
         RankSliceError: the options do not fit the model, or each other; or frames cannot be read.

@@ -76,7 +76,7 @@ def _main(model: str, request: str, answer: str) -> None:
 
 
 def _of_onnxruntime(path: Path, request: Request, folder: Path) -> Iterator[Internals]:
-    """Yield what is seen before a run; and again after it, as it may end the process."""
+    """Yield the internals before a run, and again after it, since it may end the process."""
     import onnx
 
     from rankslice.frontend.formats.onnx.nodes import operator
@@ -209,7 +209,7 @@ def _of_litert(path: Path, request: Request, folder: Path) -> Iterator[Internals
 
 
 def _kernels(path: Path, package: LiteRtPackage, interpreter: Any) -> dict[str, Any]:
-    """Return how long the operators take in a compiled model, or why nobody knows."""
+    """Time the operators of a compiled model, or say why that is impossible."""
     if file_of_package(LIBRARY) is None:
         return {"untimed": f"{package.name} has no profiler"}
     engine = ProfiledEngine(EngineSettings(profile="-"), package)
@@ -354,7 +354,7 @@ def _mappings(path: Path) -> Iterator[tuple[int, int, str]]:
 
 
 def _arena_bytes(tensors: Sequence[TensorMemory]) -> int:
-    """Return how many bytes at least one of the tensors in the arena covers."""
+    """Count the bytes that tensors in the arena cover."""
     total = end = 0
     spans = [(t.address, t.bytes) for t in tensors if t.after == "arena" and t.address and t.bytes]
     for address, size in sorted(spans):

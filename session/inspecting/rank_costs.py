@@ -46,7 +46,7 @@ class RankCost:
 
 
 def layer_segments(plan: Plan) -> dict[str, tuple[tuple[int, int], ...]]:
-    """Return where each layer runs on one route, as pairs of a rank and a segment's index.
+    """Locate each layer on one route: pairs of a rank and a segment's index.
 
     Constant layers can run in several segments; layers that no output needs run in none.
     """

@@ -75,7 +75,7 @@ def _configure(converter: Any, kind: str) -> None:
 
 
 def kind_of(path: Path) -> str:
-    """Return how a file that :func:`keras_submodel` made stores its numbers: a conversion's kind.
+    """Return the kind of conversion with which :func:`keras_submodel` made a file.
 
     A file without weights that are large enough for ``dynamic`` is of ``float32``.
     """

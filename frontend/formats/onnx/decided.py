@@ -168,7 +168,7 @@ def _if(operands: Operands, output: int) -> Result:
 
 
 def _loop(operands: Operands, output: int) -> Result:
-    """Return what the passes make, one after the other, if there are at most so many."""
+    """Bound the stacked outputs of all passes by the largest number of passes."""
     body = next(bodies_of(operands.node), GraphProto())
     carried = len(operands.node.input) - 2
     passes = operands.number(0)

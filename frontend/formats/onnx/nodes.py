@@ -124,7 +124,7 @@ def directly_called(nodes: Iterable[NodeProto], functions: Functions) -> Iterato
 
 
 def executed(node: NodeProto, functions: Functions) -> Iterator[NodeProto]:
-    """Yield what a node runs: itself, its bodies, and what is in the functions that it calls."""
+    """Yield all nodes that a node runs: itself, and those in its bodies and functions."""
     seen: set[FunctionKey] = set()
     pending = [node]
     while pending:

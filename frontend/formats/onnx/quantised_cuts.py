@@ -19,7 +19,7 @@ _AVERAGES = frozenset({"AveragePool", "GlobalAveragePool"})
 
 
 def quantised_cut_warnings(cut: Partition) -> Iterator[str]:
-    """Yield where engines round otherwise than in the unsliced model, as they merge less."""
+    """Warn of cuts where engines merge less, and so round otherwise than in the unsliced model."""
     if parted := parted_groups(cut):
         yield (
             f"cuts separate {listed(parted)} from the layers with which onnxruntime fuses them:"

@@ -59,7 +59,7 @@ def _read_weight(file: WireFile, field: Field, tensor: TensorProto) -> Weight:
 
 
 def inner_data(where: str, model: Path, nodes: Iterable[NodeProto]) -> tuple[ByteRange, ...]:
-    """Return where the values lie that nodes have in other files, in the order of the tensors."""
+    """Locate the values that nodes have in other files, in the order of the tensors."""
     collected = CollectedMistakes()
 
     def place(tensor: TensorProto) -> ByteRange:
@@ -99,7 +99,7 @@ def _type_shape_and_size(
 def _stored_data(
     where: str, file: WireFile, field: Field, dtype: str, nbytes: int
 ) -> ByteRange | None:
-    """Return where the values lie in the model file, if they lie there as plain bytes."""
+    """Locate values in the model file, if they are stored there as plain bytes."""
     payloads = [
         part
         for part in file.fields(field.body, field.end)
@@ -122,7 +122,7 @@ def _stored_data(
 
 
 def _external_data(where: str, model: Path, tensor: TensorProto, nbytes: int) -> ByteRange:
-    """Return where the values lie beside the model file.
+    """Locate values in a file beside the model file.
 
     The entries are those of https://github.com/onnx/onnx/blob/main/docs/ExternalData.md.
     """

@@ -346,7 +346,7 @@ class _Reading:
         )
 
     def _quantised(self) -> Iterator[QuantisedInput]:
-        """Yield how inputs' integers stand for real values, if all of one have the same scale."""
+        """Yield the quantisation of inputs that have one scale for all their values."""
         for number in self._main.numbers("inputs"):
             table = self._tables[number].table("quantization")
             scale = table.numbers("scale") if table else ()

@@ -255,7 +255,7 @@ _INSIDE = 1  # an offset of 0 or 1 means that the data stand in the flatbuffer
 
 
 def buffer_contents(file: FlatFile, root: Table) -> tuple[ByteRange | None, ...]:
-    """Return where the content of each buffer lies; ``None`` for an empty one."""
+    """Locate the content of each buffer; ``None`` for an empty one."""
     for number, subgraph in enumerate(root.tables("subgraphs")):
         for position, operator in enumerate(subgraph.tables("operators")):
             if place := large_options(file.path, operator):

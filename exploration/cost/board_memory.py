@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import Turns
 from rankslice.backend.runtime.pipeline.wiring import slots
-from rankslice.exploration.cost.message_costs import Messages, message_numbers
 from rankslice.exploration.cost.populations import (
     Floats,
     Indices,
@@ -27,6 +26,7 @@ from rankslice.exploration.cost.populations import (
     spans_of,
     sums,
 )
+from rankslice.exploration.cost.timing import Messages, message_numbers
 from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
 
 

@@ -29,7 +29,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration.cost.board_memory import memory_of
-from rankslice.exploration.cost.message_costs import messages_of
 from rankslice.exploration.cost.populations import (
     Floats,
     Indices,
@@ -39,7 +38,7 @@ from rankslice.exploration.cost.populations import (
     spans_of,
     sums,
 )
-from rankslice.exploration.cost.timing import latencies, segment_numbers, segment_times
+from rankslice.exploration.cost.timing import latencies, messages_of, segment_numbers, segment_times
 from rankslice.exploration.problem.problem import Problem
 
 SLOTS = 2

@@ -1,4 +1,9 @@
-"""When the segments of assignments compute, and when a frame that is alone leaves."""
+"""What assignments send, when their segments compute, and when a frame that is alone leaves.
+
+Each tensor goes once to each device that needs it. From board to board it goes as a message, and
+only once: other devices of that board read the slots of the device that receives it, as devices of
+the maker's own board read the maker's.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +14,218 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.exploration.cost.message_costs import (
-    NO_SEGMENT,
-    Messages,
-    first_readers,
-    message_numbers,
-    readings_of,
-    senders,
+from rankslice.exploration.cost.populations import (
+    Floats,
+    Indices,
+    Phases,
+    Spans,
+    occurring,
+    spans_of,
+    sums,
 )
-from rankslice.exploration.cost.populations import Floats, Indices, Spans, occurring, spans_of, sums
 from rankslice.exploration.problem.problem import MODEL_INPUT, Problem
+from rankslice.exploration.problem.runtime_costs import Overheads
 from rankslice.frontend.partition.segments import fewest_blocks
+
+
+@dataclass(frozen=True, slots=True)
+class MessageCosts:
+    """What messages take, in seconds; all arrays are (messages,)."""
+
+    copy_s: Floats
+    """Of the cores at each end, to copy it into and out of the network; 0 inside one board."""
+    runtime_s: Floats
+    """Of the cores at each end, besides."""
+    link_s: Floats
+    """Of the links of both boards; 0 inside one board."""
+    latency_s: Floats
+
+    @property
+    def core_s(self) -> Floats:
+        return self.copy_s + self.runtime_s
+
+
+def message_costs(
+    nbytes: Floats,
+    bandwidth_bytes_s: Floats,
+    latency_s: Floats,
+    is_local: NDArray[np.bool_],
+    overheads: Overheads,
+) -> MessageCosts:
+    """Return what messages take of cores and links.
+
+    Args:
+        nbytes: size of each; infinite for one that cannot be sent.
+        bandwidth_bytes_s: between its boards.
+        latency_s: between its boards, or until a rank of the same board has woken up.
+        is_local: whether it stays inside one board, where nothing is copied.
+        overheads: what runtime and network take of the cores.
+    """
+    sent = np.where(np.isfinite(nbytes), nbytes, 0.0)
+    copy_s = np.where(is_local, 0.0, sent * overheads.network_s_per_byte)
+    return MessageCosts(
+        np.where(np.isfinite(nbytes), copy_s, np.inf),
+        np.where(is_local, overheads.token_s, overheads.message_s),
+        np.where(is_local, 0.0, sent / bandwidth_bytes_s),
+        latency_s,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Tensors that go from device to device, of all assignments; all arrays are (messages,)."""
+
+    row: Indices
+    tensor: Indices
+    origin: Indices
+    """The device that sends it or, inside a board, whose slots are read."""
+    target: Indices
+    before: Indices
+    """The message by which the origin has got it; -1: it is made there."""
+    is_local: NDArray[np.bool_]
+    """Whether it stays inside one board."""
+    costs: MessageCosts
+    keys: Indices
+    """Of assignment, tensor and target; ascending."""
+    places: Indices
+    """(assignments, devices): in which order the messages of a tensor go to devices."""
+    homes: Indices
+    """(assignments, tensors): the device that makes each, or where it enters."""
+    sinks: Indices
+    """(assignments,): the device where results leave."""
+
+    @property
+    def hop_s(self) -> Floats:
+        """How long each is under way, besides what the cores take."""
+        return self.costs.link_s + self.costs.latency_s
+
+    def since_made_s(self) -> Floats:
+        """Return how long tensors are under way since they were made, besides the cores' part."""
+        hop_s = self.hop_s
+        return hop_s + np.where(self.before < 0, 0.0, hop_s[self.before])
+
+
+def messages_of(problem: Problem, phases: Phases, spans: Spans) -> Messages:
+    """Return the messages of assignments: each tensor once to each other device that needs it."""
+    population = phases.population
+    made = population[:, problem.home_layers]
+    homes = np.where(problem.is_input, phases.sources[:, np.newaxis], made)
+    tensors, target, *_ = readings_of(problem, population, phases.sinks)
+    row, edge = np.nonzero(homes[:, tensors] != target)
+    devices, places = _order(problem, len(population), spans)
+    needed = np.zeros((len(population), len(problem.tensors), len(problem.devices)), bool)
+    needed[row, tensors[edge], places[row, target[row, edge]]] = True
+    row, tensor, place = np.nonzero(needed)
+    device = devices[row, place]
+    home, board = homes[row, tensor], problem.device_boards[device]
+    keys = row * len(problem.tensors) + tensor
+    before = _before(keys * len(problem.boards) + board, problem.device_boards[home] != board)
+    start = np.where(before < 0, home, device[before])
+    boards = problem.device_boards[start], board
+    is_local = boards[0] == boards[1]
+    costs = message_costs(
+        problem.tensor_bytes[tensor],
+        problem.bandwidth_bytes_s[boards],
+        problem.latency_s[boards],
+        is_local,
+        problem.overheads,
+    )
+    keys = keys * len(problem.devices) + place
+    return Messages(
+        row, tensor, start, device, before, is_local, costs, keys, places, homes, phases.sinks
+    )
+
+
+def _before(arrivals: Indices, leaves: NDArray[np.bool_]) -> Indices:
+    """Return (messages,): the one that brings a tensor to the target's board; -1: it begins there.
+
+    Args:
+        arrivals: ascending, the same for a tensor's messages to devices of one board.
+        leaves: whether the tensor comes from another board.
+    """
+    goes_on = np.zeros(len(arrivals), bool)
+    np.equal(arrivals[1:], arrivals[:-1], out=goes_on[1:])
+    goes_on &= leaves
+    begins = np.maximum.accumulate(np.where(goes_on, 0, np.arange(len(arrivals))))
+    return np.where(goes_on, begins, -1)
+
+
+def _order(problem: Problem, rows: int, spans: Spans) -> tuple[Indices, Indices]:
+    """Return the devices, board by board and those of a board as their ranks follow; their places.
+
+    Both are (assignments, devices). Ranks follow each other as their first layers do.
+    """
+    layers = len(problem.layers)
+    firsts = np.full((rows, len(problem.devices)), layers)
+    np.minimum.at(firsts, (spans.row, spans.owner), spans.first)
+    devices = np.argsort(problem.device_boards * (layers + 1) + firsts, axis=1)
+    places = np.empty_like(devices)
+    places[np.arange(rows)[:, None], devices] = np.arange(devices.shape[1])
+    return devices, places
+
+
+NO_SEGMENT = -1
+"""Of a device that sends or receives, and has no segment with the frame."""
+
+
+def first_readers(
+    problem: Problem, population: Indices, segments: Indices, sent: Messages
+) -> Indices:
+    """Return (messages,): the first segment that reads each, where it arrives.
+
+    Args:
+        segments: (assignments, layers): the segment of each layer, in a topological order.
+    """
+    tensors, target, readers, _ = readings_of(problem, population, sent.sinks)
+    row, edge = np.nonzero(sent.homes[:, tensors] != target)
+    segment = np.full(len(sent.row), _NONE)
+    at = message_numbers(problem, sent, row, tensors[edge], target[row, edge])
+    reader = readers[edge]
+    is_there = population[row, reader] == target[row, edge]
+    np.minimum.at(segment, at, np.where(is_there, segments[row, reader], _NONE))
+    return np.where(segment == _NONE, NO_SEGMENT, segment)
+
+
+_NONE = np.iinfo(np.int64).max
+
+
+def senders(
+    problem: Problem, population: Indices, segments: Indices, sent: Messages, readers: Indices
+) -> Indices:
+    """Return (messages,): the segment that sends each; the arguments are as above."""
+    layers = problem.home_layers[sent.tensor]
+    is_there = population[sent.row, layers] == sent.homes[sent.row, sent.tensor]
+    makers = np.where(is_there, segments[sent.row, layers], NO_SEGMENT)
+    return np.where(sent.before < 0, makers, readers[sent.before])
+
+
+def message_numbers(
+    problem: Problem, sent: Messages, row: Indices, tensor: Indices, target: Indices
+) -> Indices:
+    """Return which messages bring tensors to devices; any, where none does."""
+    count, devices = len(problem.tensors), len(problem.devices)
+    keys = (row * count + tensor) * devices + sent.places[row, target]
+    return np.searchsorted(sent.keys, keys)
+
+
+def readings_of(
+    problem: Problem, population: Indices, sinks: Indices
+) -> tuple[Indices, Indices, Indices, NDArray[np.bool_]]:
+    """Return each reading: its tensor, (assignments, readings) devices that read, and its layer.
+
+    The last layer reads model outputs if the sink does, as the last array says.
+    """
+    pairs = [
+        (number, reader, is_sink)
+        for number, tensor in enumerate(problem.tensors)
+        for reader, is_sink in (
+            *((reader, False) for reader in tensor.readers),
+            *(((problem.sink_layer, True),) if tensor.is_output else ()),
+        )
+    ]
+    tensors, readers, is_sink = np.array(pairs, np.int64).reshape(-1, 3).T
+    devices = np.where(is_sink == 1, sinks[:, np.newaxis], population[:, readers])
+    return tensors, devices, readers, is_sink == 1
 
 
 def segment_numbers(

@@ -17,7 +17,7 @@ from rankslice.backend.runtime.pipeline.wiring import (
     pairs_within_boards,
     wire_all,
 )
-from rankslice.exploration.cost.message_costs import MessageCosts, message_costs
+from rankslice.exploration.cost.timing import MessageCosts, message_costs
 from rankslice.exploration.problem.runtime_costs import LinkSpeeds, Overheads, slot_bytes
 from rankslice.exploration.simulator.simulated_parts import (
     Core,

@@ -17,9 +17,7 @@ from rankslice.exploration.problem.problem import (
     LayerTensor,
     Problem,
     SharedWeight,
-    copies_in,
     explored_layers,
-    reads_of,
 )
 from rankslice.exploration.problem.runtime_costs import (
     BOUNDS,
@@ -38,6 +36,7 @@ from rankslice.framework.platform import Board, Platform
 from rankslice.framework.profile import OTHER_SIZES, Profile, ProfiledKind, Span
 from rankslice.frontend.costs.costs import held_by
 from rankslice.frontend.partition.crossing import crossing_fault
+from rankslice.frontend.partition.partition import SegmentMaker
 
 
 def make_problem(
@@ -138,7 +137,7 @@ def _tensors(
     A layer that reads nothing is taken to read the smallest model input, which paces a segment of
     such layers alone: among others it is a message too many.
     """
-    reads = reads_of(graph, layers)
+    reads = SegmentMaker(graph).reads
     readers: dict[str, list[int]] = {}
     smallest = min(graph.inputs, key=lambda tensor: tensor.nbytes or float("inf"))
     for index, layer in enumerate(layers):
@@ -163,7 +162,7 @@ def _tensors(
 def _weights(graph: Graph, layers: Sequence[Layer]) -> list[SharedWeight]:
     """Return the constants of the model with their readers, those of copied layers included."""
     held: dict[str, dict[str, int]] = {}  # by tensor: what the copies behind it hold
-    for copy in copies_in(graph):
+    for copy in SegmentMaker(graph).copied:
         own = _held(copy, held)
         held |= {tensor.name: own for tensor in copy.outputs}
     sizes: dict[str, int] = {}

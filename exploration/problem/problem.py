@@ -21,7 +21,7 @@ from rankslice.exploration.problem.runtime_costs import NO_OVERHEADS, Overheads
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import Graph, Layer, constant_layers
 from rankslice.framework.quantisers import copied_layers
-from rankslice.frontend.partition.partition import Grouping, Reads, layer_reads, placed_and_copied
+from rankslice.frontend.partition.partition import Grouping, SegmentMaker
 
 MODEL_INPUT = -1
 
@@ -197,8 +197,7 @@ class Problem:
         """Groups layers into segments; ``None`` without a model."""
         if self.graph is None:
             return None
-        layers = explored_layers(self.graph)
-        return Grouping(self.graph, layers, reads_of(self.graph, layers))
+        return Grouping(SegmentMaker(self.graph))
 
     @property
     def has_energy(self) -> bool:
@@ -231,16 +230,7 @@ def explored_layers(graph: Graph) -> tuple[Layer, ...]:
     Left out are layers that are copied to their readers (see
     :func:`rankslice.framework.quantisers.copied_layers`), and those that no output needs.
     """
-    return placed_and_copied(graph)[0]
-
-
-def reads_of(graph: Graph, layers: Sequence[Layer]) -> Reads:
-    """Return the tensors that layers read of others, copied layers seen through."""
-    return layer_reads(layers, copies_in(graph))
-
-
-def copies_in(graph: Graph) -> tuple[Layer, ...]:
-    return placed_and_copied(graph)[1]
+    return SegmentMaker(graph).layers
 
 
 def with_turns(problem: Problem, most_turns: int) -> Problem:

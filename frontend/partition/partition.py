@@ -11,7 +11,6 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph, Layer, Tensor
@@ -81,21 +80,6 @@ def _read_by(graph: Graph, effects: frozenset[str]) -> frozenset[str]:
     return frozenset(used)
 
 
-def placed_and_copied(
-    graph: Graph, placed: Collection[str] = ()
-) -> tuple[tuple[Layer, ...], tuple[Layer, ...]]:
-    """Return the layers that get a rank, and those that are copied to their readers.
-
-    Layers that no output needs are not among the former.
-    """
-    copies = copied_layers(graph, placed)
-    kept = used_layers(graph) - copies
-    return (
-        tuple(layer for layer in graph.layers if layer.name in kept),
-        tuple(layer for layer in graph.layers if layer.name in copies),
-    )
-
-
 def partition(graph: Graph, rank_of: Mapping[str, int], *, budget: int = BUDGET) -> Partition:
     """Return the model cut into as few segments as can be found, of one rank each.
 
@@ -122,7 +106,7 @@ def partition(graph: Graph, rank_of: Mapping[str, int], *, budget: int = BUDGET)
     layers = maker.layers
     if not layers:
         raise RankSliceError(Mistake(graph.name, "the model has no layers to run"))
-    grouping = Grouping(graph, layers, maker.reads)
+    grouping = Grouping(maker)
     raise_mistakes(bond_mistakes(graph, layers, grouping.items, rank_of))
     positions, is_minimal = grouping.blocks([rank_of[layer.name] for layer in layers], budget)
     count: Counter[int] = Counter()
@@ -137,49 +121,40 @@ def partition(graph: Graph, rank_of: Mapping[str, int], *, budget: int = BUDGET)
     return Partition(graph, tuple(segments), is_minimal)
 
 
-Reads: TypeAlias = Mapping[str, tuple[Tensor, ...]]
-"""What the layers read, by their names, as if they were one with the copies that they read from."""
-
-
-def layer_reads(layers: Sequence[Layer], copied: Iterable[Layer]) -> Reads:
-    """Return the tensors that layers, or the copies that they need, read from others."""
-    return _through_copies(layers, copied)[0]
-
-
-def _through_copies(
-    layers: Sequence[Layer], copied: Iterable[Layer]
-) -> tuple[Reads, Mapping[str, frozenset[str]]]:
-    """Return by layer: the tensors read from others, and the names of the copies needed."""
-    behind: dict[str, tuple[tuple[Tensor, ...], frozenset[str]]] = {}
-
-    def seen(layer: Layer) -> tuple[tuple[Tensor, ...], frozenset[str]]:
-        sources = [behind.get(read.name, ((read,), frozenset())) for read in layer.inputs]
-        tensors = {tensor.name: tensor for read, _ in sources for tensor in read}
-        return tuple(tensors.values()), frozenset().union(*(copies for _, copies in sources))
-
-    for layer in copied:
-        reads, copies = seen(layer)
-        behind |= {tensor.name: (reads, copies | {layer.name}) for tensor in layer.outputs}
-    of_layers = {layer.name: seen(layer) for layer in layers}
-    return (
-        {name: reads for name, (reads, _) in of_layers.items()},
-        {name: copies for name, (_, copies) in of_layers.items()},
-    )
-
-
 class SegmentMaker:
     """Makes segments of layers, each with the copies that it needs."""
 
     def __init__(self, graph: Graph, placed: Collection[str] = ()) -> None:
-        self.layers, copied = placed_and_copied(graph, placed)
-        self.reads, self._copies = _through_copies(self.layers, copied)
-        self._graph = graph
+        """Find the layers that get a rank: those that an output needs, and that are not copied.
+
+        Args:
+            placed: layers that have a rank; dequantisers among these are not copied.
+        """
+        copies = copied_layers(graph, placed)
+        kept = used_layers(graph) - copies
+        self.graph = graph
+        self.layers = tuple(layer for layer in graph.layers if layer.name in kept)
+        """Those that get a rank, in the graph's order."""
+        self.copied = tuple(layer for layer in graph.layers if layer.name in copies)
+        """Those that are copied to their readers."""
+        self.reads: dict[str, tuple[Tensor, ...]] = {}
+        """What layers, or the copies that they need, read from others, by the layer's name."""
+        self._copies: dict[str, frozenset[str]] = {}
         self._given = {tensor.name for tensor in graph.outputs}
         self._position = {layer.name: number for number, layer in enumerate(graph.layers)}
         self._readers: dict[str, set[str]] = defaultdict(set)
-        for name, reads in self.reads.items():
-            for tensor in reads:
-                self._readers[tensor.name].add(name)
+        behind: dict[str, tuple[tuple[Tensor, ...], frozenset[str]]] = {}
+        for layer in (*self.copied, *self.layers):
+            sources = [behind.get(read.name, ((read,), frozenset())) for read in layer.inputs]
+            tensors = {tensor.name: tensor for reads, _ in sources for tensor in reads}
+            needed = frozenset().union(*(names for _, names in sources))
+            if layer.name in copies:
+                seen = (*tensors.values(),), needed | {layer.name}
+                behind |= {tensor.name: seen for tensor in layer.outputs}
+            else:
+                self.reads[layer.name], self._copies[layer.name] = (*tensors.values(),), needed
+                for name in tensors:
+                    self._readers[name].add(layer.name)
 
     def segment(self, block: Sequence[Layer]) -> PartitionSegment:
         """Return the segment of some layers; one that reads nothing gets a model input."""
@@ -189,8 +164,8 @@ class SegmentMaker:
         inputs = {tensor.name: tensor for tensor in read if tensor.name not in made}
         copies = {name for layer in block for name in self._copies[layer.name]}
         positions = sorted(self._position[name] for name in names | copies)
-        layers = tuple(self._graph.layers[position] for position in positions)
-        smallest = min(self._graph.inputs, key=lambda tensor: tensor.nbytes or math.inf)
+        layers = tuple(self.graph.layers[position] for position in positions)
+        smallest = min(self.graph.inputs, key=lambda tensor: tensor.nbytes or math.inf)
         return PartitionSegment(
             layers,
             tuple(inputs.values()) or (smallest,),
@@ -206,10 +181,14 @@ class SegmentMaker:
 class Grouping:
     """Groups a model's layers into segments, for one choice of ranks after the other."""
 
-    def __init__(self, graph: Graph, layers: Sequence[Layer], reads: Reads) -> None:
-        """Work out what does not depend on the ranks; ``layers``: those that get one, in order."""
-        self._predecessors = _predecessors(layers, reads)
-        self.items = bound_items(layers, graph.bonds, self._predecessors)
+    def __init__(self, maker: SegmentMaker) -> None:
+        """Work out what does not depend on the ranks."""
+        made = _makers(maker.layers)
+        self._predecessors = [
+            [made[t.name] for t in maker.reads[layer.name] if t.name in made]
+            for layer in maker.layers
+        ]
+        self.items = bound_items(maker.layers, maker.graph.bonds, self._predecessors)
         """Positions of layers that are in one segment whatever the ranks."""
         self._between = between_items(self.items, self._predecessors)
 
@@ -242,11 +221,6 @@ class Grouping:
             made |= dict.fromkeys(block, (level, rank))
             placed.append((level, rank, block))
         return [block for _, _, block in sorted(placed, key=lambda where: where[:2])]
-
-
-def _predecessors(layers: Sequence[Layer], reads: Reads) -> list[list[int]]:
-    maker = _makers(layers)
-    return [[maker[t.name] for t in reads[layer.name] if t.name in maker] for layer in layers]
 
 
 def _makers(layers: Iterable[Layer]) -> dict[str, int]:

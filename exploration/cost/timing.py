@@ -164,39 +164,29 @@ def _order(problem: Problem, rows: int, spans: Spans) -> tuple[Indices, Indices]
     return devices, places
 
 
-NO_SEGMENT = -1
-"""Of a device that sends or receives, and has no segment with the frame."""
+_NO_SEGMENT = -1
 
 
-def first_readers(
+def _payers(
     problem: Problem, population: Indices, segments: Indices, sent: Messages
-) -> Indices:
-    """Return (messages,): the first segment that reads each, where it arrives.
+) -> tuple[Indices, Indices]:
+    """Return (messages,): the segments that send each, and the first that read it on arrival.
 
-    Args:
-        segments: (assignments, layers): the segment of each layer, in a topological order.
+    Those of a device that has no segment with the frame are :data:`_NO_SEGMENT`.
     """
+    none = np.iinfo(np.int64).max
     tensors, target, readers, _ = readings_of(problem, population, sent.sinks)
     row, edge = np.nonzero(sent.homes[:, tensors] != target)
-    segment = np.full(len(sent.row), _NONE)
     at = message_numbers(problem, sent, row, tensors[edge], target[row, edge])
     reader = readers[edge]
     is_there = population[row, reader] == target[row, edge]
-    np.minimum.at(segment, at, np.where(is_there, segments[row, reader], _NONE))
-    return np.where(segment == _NONE, NO_SEGMENT, segment)
-
-
-_NONE = np.iinfo(np.int64).max
-
-
-def senders(
-    problem: Problem, population: Indices, segments: Indices, sent: Messages, readers: Indices
-) -> Indices:
-    """Return (messages,): the segment that sends each; the arguments are as above."""
+    first = np.full(len(sent.row), none)
+    np.minimum.at(first, at, np.where(is_there, segments[row, reader], none))
+    first[first == none] = _NO_SEGMENT
     layers = problem.home_layers[sent.tensor]
     is_there = population[sent.row, layers] == sent.homes[sent.row, sent.tensor]
-    makers = np.where(is_there, segments[sent.row, layers], NO_SEGMENT)
-    return np.where(sent.before < 0, makers, readers[sent.before])
+    makers = np.where(is_there, segments[sent.row, layers], _NO_SEGMENT)
+    return np.where(sent.before < 0, makers, first[sent.before]), first
 
 
 def message_numbers(
@@ -289,9 +279,8 @@ def segment_times(
     np.minimum.at(first, (pieces.row, where), pieces.owner)
     at = np.nonzero(first < shape[1])
     busy_s[at[0], first[at]] += problem.overheads.frame_s
-    readers = first_readers(problem, population, segments, sent)
-    for ends in (senders(problem, population, segments, sent, readers), readers):
-        pays = ends != NO_SEGMENT
+    for ends in _payers(problem, population, segments, sent):
+        pays = ends != _NO_SEGMENT
         busy_s += sums(sent.row[pays], ends[pays], sent.costs.core_s[pays], shape)
     return SegmentTimes(devices, compute_s, busy_s)
 
@@ -302,9 +291,8 @@ def _unpaid_s(problem: Problem, population: Indices, segments: Indices, sent: Me
     is_usual = sent.homes == population[:, problem.home_layers]
     if is_usual.all() and (sent.sinks == population[:, problem.sink_layer]).all():
         return unpaid_s
-    readers = first_readers(problem, population, segments, sent)
-    for ends in (senders(problem, population, segments, sent, readers), readers):
-        unpaid = ends == NO_SEGMENT
+    for ends in _payers(problem, population, segments, sent):
+        unpaid = ends == _NO_SEGMENT
         unpaid_s[unpaid] += sent.costs.core_s[unpaid]
     return unpaid_s
 

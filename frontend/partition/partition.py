@@ -58,6 +58,11 @@ class Partition:
     level counts segments and hops between ranks on the longest way to a segment."""
     minimal: bool
 
+    def layers_of(self, rank: int) -> Iterator[Layer]:
+        for segment in self.segments:
+            if segment.rank == rank:
+                yield from segment.layers
+
 
 def used_layers(graph: Graph) -> frozenset[str]:
     """Return the names of the layers on which some model output depends.

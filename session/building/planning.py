@@ -183,13 +183,11 @@ def _unfit_layers(
         unit = boards[rank.board].accelerator(rank.accelerator) if rank.board in boards else None
         if unit is None or not unit.types:
             continue
-        layers = [
-            layer
-            for segment in cut.segments
-            if segment.rank == rank.rank
-            for layer in segment.layers
-        ]
-        unfit = {layer.name: kinds for layer in layers if (kinds := _other_types(layer, unit))}
+        unfit = {
+            layer.name: kinds
+            for layer in cut.layers_of(rank.rank)
+            if (kinds := _other_types(layer, unit))
+        }
         if unfit:
             made = dict.fromkeys(kind for types in unfit.values() for kind in types)
             takes = f"the {rank.accelerator} takes {joined([*unit.types])}"

@@ -27,9 +27,7 @@ def flex_mistakes(model: TfliteModel, cut: Partition, ranks: Sequence[Rank]) -> 
     for placement in ranks:
         needed = {
             layer.name: flex
-            for segment in cut.segments
-            if segment.rank == placement.rank
-            for layer in segment.layers
+            for layer in cut.layers_of(placement.rank)
             if (flex := [name for name in model.operators[layer.name] if name.startswith(_FLEX)])
         }
         engine = ENGINES[placement.engine]

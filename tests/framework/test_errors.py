@@ -5,7 +5,7 @@ import pytest
 from rankslice.framework.errors import MAX_LISTED, Mistake, RankSliceError, nearest, raise_mistakes
 
 
-def told(count: int) -> list[str]:
+def lines_of(count: int) -> list[str]:
     with pytest.raises(RankSliceError) as caught:
         raise_mistakes(Mistake("file", f"mistake {number}") for number in range(count))
     return str(caught.value).splitlines()
@@ -16,12 +16,12 @@ def test_no_mistakes_raise_nothing() -> None:
 
 
 def test_all_mistakes_are_told_at_once() -> None:
-    assert ["file: mistake 0", "file: mistake 1"] == told(2)
-    assert MAX_LISTED == len(told(MAX_LISTED))
+    assert ["file: mistake 0", "file: mistake 1"] == lines_of(2)
+    assert MAX_LISTED == len(lines_of(MAX_LISTED))
 
 
 def test_of_very_many_mistakes_the_first_are_told_and_the_others_counted() -> None:
-    lines = told(MAX_LISTED + 1234)
+    lines = lines_of(MAX_LISTED + 1234)
     assert MAX_LISTED + 1 == len(lines)
     assert "... and 1234 more mistakes" == lines[-1]
 

@@ -292,10 +292,10 @@ def test_a_route_has_turns_segments_and_channels_of_its_own():
     usual, surge = ROUTED.routes
     assert [(1, (0,))] * 3 == [astuple(rank.turns) for rank in usual.ranks]
     assert [(1, (0,)), (3, (0, 2)), (3, (1,))] == [astuple(rank.turns) for rank in surge.ranks]
-    assert [(0, 0)] == [(each.rank, each.index) for each in usual.segments]
-    assert [(0, 1), (1, 0), (2, 0)] == [(each.rank, each.index) for each in surge.segments]
+    assert [(0, 0)] == [(segment.rank, segment.index) for segment in usual.segments]
+    assert [(0, 1), (1, 0), (2, 0)] == [(segment.rank, segment.index) for segment in surge.segments]
     assert () == usual.channels
-    assert [1, 2, 3, 4] == [each.number for each in surge.channels]
+    assert [1, 2, 3, 4] == [channel.number for channel in surge.channels]
     # Conv and Relu in one step; in two with a hop each way, the second of two steps.
     assert [2, 7] == [route.job.window for route in ROUTED.routes]
     assert [None, None] == [route.surge for route in ROUTED.routes]

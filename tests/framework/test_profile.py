@@ -82,8 +82,8 @@ def test_sizes_of_inputs_are_compared_with_those_that_were_measured() -> None:
     open_input = Tensor("x", "float32", (4, 24), ("batch", "seq"))
     model = replace(PROFILE.model, inputs=(open_input,))
     assert "" == model.other_sizes([open_input])
-    told = "was measured with input 'x' of at most [4, 24], not [4, 24]"
-    assert told == model.other_sizes([replace(open_input, symbols=())])
+    other = "was measured with input 'x' of at most [4, 24], not [4, 24]"
+    assert other == model.other_sizes([replace(open_input, symbols=())])
 
 
 def test_a_profile_reads_back_as_it_was_written() -> None:

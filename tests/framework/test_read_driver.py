@@ -22,7 +22,7 @@ from rankslice.frontend.plan.tables import write_tables
 PLAN = planned(
     FIGURE_2,
     FIGURE_2_RANKS,
-    tuple(replace(each, cores=(each.rank + 1,)) for each in FIGURE_2_PLACEMENTS),
+    tuple(replace(rank, cores=(rank.rank + 1,)) for rank in FIGURE_2_PLACEMENTS),
 )
 
 
@@ -35,7 +35,7 @@ def edited(folder: Path, plan: Plan, *words: str) -> Job:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "holds"),
     [
         ("cores=(2,)", "cores=(5, 6)", lambda job: (5, 6) == job.ranks[1].cores),
         ("cores=(2,)", "cores=[5, 6]", lambda job: (5, 6) == job.ranks[1].cores),
@@ -66,10 +66,10 @@ def edited(folder: Path, plan: Plan, *words: str) -> Job:
     ],
 )
 def test_an_edited_entry_has_its_effect(
-    before: str, after: str, told: Callable[[Job], bool], tmp_path: Path
+    before: str, after: str, holds: Callable[[Job], bool], tmp_path: Path
 ) -> None:
     job = edited(tmp_path, PLAN, before, after)
-    assert told(job)
+    assert holds(job)
     assert job.sha256 != PLAN.job.sha256
 
 
@@ -118,9 +118,9 @@ def test_what_contradicts_itself_is_refused_with_its_line(
     with pytest.raises(RankSliceError) as raised:
         edited(tmp_path, PLAN, before, after)
     lines = (tmp_path / "driver.py").read_text().splitlines()
-    found = [str(each) for each in raised.value.mistakes if message in str(each)]
-    assert found
-    number = int(found[0].removeprefix(f"{tmp_path}/driver.py:").partition(":")[0])
+    matching = [text for text in map(str, raised.value.mistakes) if message in text]
+    assert matching
+    number = int(matching[0].removeprefix(f"{tmp_path}/driver.py:").partition(":")[0])
     assert line_of in lines[number - 1]
 
 

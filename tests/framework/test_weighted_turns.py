@@ -61,11 +61,11 @@ def latest(turns: Turns, rounds: int) -> Fraction:
 
     Frame f of the stream comes at time f.
     """
-    free = found = Fraction(0)
+    free = longest = Fraction(0)
     for frame in frames(turns, rounds * turns.period):
         free = max(free, Fraction(frame)) + 1 / turns.share
-        found = max(found, free - frame)
-    return found
+        longest = max(longest, free - frame)
+    return longest
 
 
 @given(some_turns())
@@ -93,14 +93,14 @@ def test_frames_that_follow_each_other_at_once_take_more_levels(turns: Turns, le
 @given(WEIGHTS)
 def test_each_frame_is_handled_once(weights: list[int]) -> None:
     turns = by_weights(weights)
-    (period,) = {each.period for each in turns}
-    assert list(range(period)) == sorted(place for each in turns for place in each.positions)
+    (period,) = {rank.period for rank in turns}
+    assert list(range(period)) == sorted(place for rank in turns for place in rank.positions)
 
 
 @given(WEIGHTS)
 def test_shares_are_in_proportion_to_the_weights(weights: list[int]) -> None:
     expected = [Fraction(weight, sum(weights)) for weight in weights]
-    assert expected == [each.share for each in by_weights(weights)]
+    assert expected == [turns.share for turns in by_weights(weights)]
 
 
 @given(WEIGHTS)
@@ -119,22 +119,22 @@ def neediest(weights: Sequence[int]) -> list[int]:
     It is who with the next frame has had least, compared with its share of the frames by then.
     """
     had = [0] * len(weights)
-    found = []
+    handlers = []
     for frame in islice(count(1), sum(weights)):
         behind = [Fraction(w * frame, sum(weights)) - h for w, h in zip(weights, had, strict=True)]
-        found.append(behind.index(max(behind)))
-        had[found[-1]] += 1
-    return found
+        handlers.append(behind.index(max(behind)))
+        had[handlers[-1]] += 1
+    return handlers
 
 
 @given(WEIGHTS)
 def test_a_frame_goes_to_the_first_of_those_who_are_furthest_behind(weights: list[int]) -> None:
     expected = neediest([weight // math.gcd(*weights) for weight in weights])
     turns = by_weights(weights)
-    found = [
+    handlers = [
         n for place in range(len(expected)) for n, t in enumerate(turns) if place in t.positions
     ]
-    assert expected == found
+    assert expected == handlers
 
 
 @given(st.tuples(st.integers(1, 50), st.integers(1, 50)))

@@ -33,14 +33,14 @@ def test_clusters_are_read_with_what_is_known_of_them(tmp_path: Path) -> None:
     text = (
         "{clusters: {little: 0-3, big: {cores: [4, 5], kind: Cortex-A78, max_mhz: 2400}, one: 6}}"
     )
-    found = board_of(tmp_path, text)
+    board = board_of(tmp_path, text)
     assert (
         Cluster("little", (0, 1, 2, 3)),
         Cluster("big", (4, 5), "Cortex-A78", 2400.0),
         Cluster("one", (6,)),
-    ) == found.clusters
-    assert tuple(range(7)) == found.cores
-    assert ((4, 5), (0, 1, 2, 3), (6,)) == found.cpus
+    ) == board.clusters
+    assert tuple(range(7)) == board.cores
+    assert ((4, 5), (0, 1, 2, 3), (6,)) == board.cpus
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def planned_and_tried(seed: int) -> tuple[float, float]:
             for device in devices
         ],
     }
-    assert clusters == {(platform.boards[each.board].name, each.cores) for each in devices}
+    assert clusters == {(platform.boards[d.board].name, d.cores) for d in devices}
     try:
         least = optimal_pipeline(LayerChain(**case)).bottleneck_s
     except NoPlanError:

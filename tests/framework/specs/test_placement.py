@@ -116,9 +116,9 @@ def test_an_entry_of_several_keys_has_a_rank_for_each() -> None:
 
 
 def test_ranks_of_an_entry_take_turns_and_others_handle_all_frames() -> None:
-    found = turns_of("edge_02_cpu0*3", "edge01_gpu*2|edge01_cpu0-3")
+    by_key = turns_of("edge_02_cpu0*3", "edge01_gpu*2|edge01_cpu0-3")
     turns = {"edge01_gpu": Turns(3, (0, 2)), "edge01_cpu0-3": Turns(3, (1,))}
-    assert {"edge_02_cpu0": ALL, **turns} == found
+    assert {"edge_02_cpu0": ALL, **turns} == by_key
 
 
 def test_ranks_that_take_turns_share_no_core_unless_asked_to() -> None:
@@ -147,7 +147,9 @@ def test_a_gpu_that_takes_turns_gets_a_core_that_no_key_of_any_entry_names() -> 
 
 
 def test_all_mistakes_of_an_entrys_keys_are_told_at_once() -> None:
-    found = mistakes_of("edge01_tpu|edge01_cpu0||edge01_gpux", "edge01_cpu1*0", "pc_gpu|edge1_gpu")
+    mistakes = mistakes_of(
+        "edge01_tpu|edge01_cpu0||edge01_gpux", "edge01_cpu1*0", "pc_gpu|edge1_gpu"
+    )
     where = "mapping.json: edge01_tpu|edge01_cpu0||edge01_gpux: "
     assert [
         where + "unknown resource 'tpu'",
@@ -156,4 +158,4 @@ def test_all_mistakes_of_an_entrys_keys_are_told_at_once() -> None:
         "mapping.json: edge01_cpu1*0: '0' after '*' is not a weight",
         "mapping.json: pc_gpu: no board 'pc' in platform.yaml",
         "mapping.json: edge1_gpu: no board 'edge1' in platform.yaml",
-    ] == [mistake.partition(";")[0] for mistake in found]
+    ] == [mistake.partition(";")[0] for mistake in mistakes]

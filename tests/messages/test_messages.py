@@ -24,7 +24,7 @@ CATALOGUE = {
     f"{section}: {case.title}": case for section, cases in mistakes().items() for case in cases
 }
 MAX_SHOWN = 30
-LONGEST_SHOWN = 300
+MAX_LENGTH = 300
 """Characters of a line: what is longer is told by its length."""
 
 
@@ -124,7 +124,7 @@ def escaped(text: str) -> str:
 
 
 def shortened(text: str) -> str:
-    if len(text) <= LONGEST_SHOWN:
+    if len(text) <= MAX_LENGTH:
         return text
     return f"{text[:100]}... ({len(text)} characters)"
 

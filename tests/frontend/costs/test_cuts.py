@@ -74,14 +74,14 @@ def test_what_crosses_a_cut_is_what_a_plan_with_that_cut_sends(graph):
 def announcements(graph, plan):
     """Return the inputs that tell segments of a frame of which they need nothing."""
     layers = {layer.name: layer for layer in graph.layers}
-    told = set()
+    announced = set()
     for segment in plan.segments:
         own = [layers[name] for name in segment.layers]
         made = {tensor.name for layer in own for tensor in layer.outputs}
         read = {tensor.name for layer in own for tensor in layer.inputs}
         if read <= made:
-            told.add(segment.inputs[0])
-    return told
+            announced.add(segment.inputs[0])
+    return announced
 
 
 def test_a_cut_tells_what_is_before_it():

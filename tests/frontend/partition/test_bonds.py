@@ -56,9 +56,9 @@ def test_layers_between_them_are_in_that_segment_too():
 def test_a_layer_between_them_on_another_rank_is_a_mistake():
     with pytest.raises(RankSliceError) as caught:
         partition(bound(line_graph(CHAIN, "y"), "bd"), {"a": 0, "b": 0, "c": 1, "d": 0})
-    told = str(caught.value)
-    assert "layers 'b' to 'd': cannot be on several ranks: 'b', 'd' share a variable" in told
-    assert "map them and those between to one key (now rank 0: 'b', 'd', rank 1: 'c')" in told
+    message = str(caught.value)
+    assert "layers 'b' to 'd': cannot be on several ranks: 'b', 'd' share a variable" in message
+    assert "map them and those between to one key (now rank 0: 'b', 'd', rank 1: 'c')" in message
 
 
 def test_two_bonds_that_would_wait_for_each_other_are_one():

@@ -68,9 +68,9 @@ def refused(graph: Graph, ranks: tuple[int, ...] = (0, 1)) -> list[str]:
     with pytest.raises(RankSliceError) as caught:
         in_turns(cut, [ranks])
     end = ", and ranks that take turns share no state; map it to a key of one rank"
-    told = str(caught.value).splitlines()
-    assert all(line.endswith(f" from frame to frame{end}") for line in told)
-    return [line.removesuffix(f" from frame to frame{end}") for line in told]
+    message = str(caught.value).splitlines()
+    assert all(line.endswith(f" from frame to frame{end}") for line in message)
+    return [line.removesuffix(f" from frame to frame{end}") for line in message]
 
 
 def tflite(name: str) -> Graph:
@@ -90,14 +90,16 @@ def test_a_variable_of_a_tflite_model_is_refused_at_each_layer_that_uses_it() ->
 
 
 def test_a_variable_tensor_of_a_tflite_model_is_refused() -> None:
-    (told,) = refused(tflite("variable_tensor"))
-    assert told.startswith("variable_tensor.tflite: layer 'SVDF_1': it keeps the variable tensor ")
+    (message,) = refused(tflite("variable_tensor"))
+    assert message.startswith(
+        "variable_tensor.tflite: layer 'SVDF_1': it keeps the variable tensor "
+    )
 
 
 def test_a_hash_table_of_a_tflite_model_is_refused() -> None:
-    told = refused(tflite("hash_table"))
-    assert ["CALL_ONCE_0", "HASHTABLE_1", "HASHTABLE_FIND_2"] == [x.split("'")[1] for x in told]
-    assert told[0].endswith("it keeps the hash table 835449204")
+    message = refused(tflite("hash_table"))
+    assert ["CALL_ONCE_0", "HASHTABLE_1", "HASHTABLE_FIND_2"] == [x.split("'")[1] for x in message]
+    assert message[0].endswith("it keeps the hash table 835449204")
 
 
 def test_random_numbers_of_a_tflite_model_are_refused(tmp_path: Path) -> None:
@@ -105,8 +107,8 @@ def test_random_numbers_of_a_tflite_model_are_refused(tmp_path: Path) -> None:
     tensors = {**sized, "sizes": constant([1, 4], "int32")}
     operators = [operator("RANDOM_UNIFORM", "sizes", "noise"), operator("ADD", "x noise", "y")]
     path = made(tmp_path / "noisy.tflite", tensors, operators, "x", "y")
-    (told,) = refused(read_tflite(path).graph)
-    assert "layer 'RANDOM_UNIFORM_0': it keeps a generator of random numbers" in told
+    (message,) = refused(read_tflite(path).graph)
+    assert "layer 'RANDOM_UNIFORM_0': it keeps a generator of random numbers" in message
 
 
 def test_a_custom_operator_may_be_in_turns() -> None:
@@ -137,10 +139,10 @@ NOISY = """
 def test_random_numbers_of_an_onnx_model_are_refused_wherever_they_are_drawn(
     tmp_path: Path,
 ) -> None:
-    told = refused(read(tmp_path, NOISY).graph)
+    message = refused(read(tmp_path, NOISY).graph)
     taken = "it keeps a generator of random numbers"
     names = ("noise", "called", "branch")
-    assert [f"model.onnx: layer '{name}': {taken}" for name in names] == told
+    assert [f"model.onnx: layer '{name}': {taken}" for name in names] == message
 
 
 def test_what_lasts_may_be_on_a_rank_of_its_own_beside_ranks_that_take_turns(

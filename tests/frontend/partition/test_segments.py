@@ -191,7 +191,7 @@ def test_pieces_of_one_problem_share_the_budget():
     owner, direct = grid(8, 8)
     size = len(owner)
     joint = [*direct, [size - 1], [size]]
-    joint += [[size + 1 + before for before in each] for each in direct[1:]]
+    joint += [[size + 1 + before for before in before_item] for before_item in direct[1:]]
     found = fewest_blocks([*owner, 9, *owner], joint, budget=300)
     expect_valid([*owner, 9, *owner], joint, found.blocks)
     assert found.states <= 300

@@ -15,7 +15,7 @@ CHAIN = line_graph("a: x -> p\n b: p -> q\n c: q p -> y", "y")
 
 
 def names(tensors: object) -> list[str]:
-    return [each.name for each in tensors]  # type: ignore[attr-defined]
+    return [tensor.name for tensor in tensors]  # type: ignore[attr-defined]
 
 
 @given(random_graphs(), st.data())
@@ -55,7 +55,7 @@ def test_a_tensor_of_unknown_size_cannot_be_cut() -> None:
     unknown = {name: replace(CHAIN.layers[0].outputs[0], shape=None) for name in "p"}
 
     def known(tensors: object) -> tuple[object, ...]:
-        return tuple(unknown.get(each.name, each) for each in tensors)  # type: ignore[attr-defined]
+        return tuple(unknown.get(tensor.name, tensor) for tensor in tensors)  # type: ignore[attr-defined]
 
     layers = tuple(
         replace(layer, inputs=known(layer.inputs), outputs=known(layer.outputs))

@@ -104,10 +104,12 @@ def test_segments_and_channels_of_the_surge_follow_the_others() -> None:
         (2, 0, "submodels/board_cpu2.0.onnx"),
     ] == [(segment.rank, segment.index, segment.file) for segment in plan.surge.segments]
     assert [(1, "a", 0, 1)] == [
-        (each.number, each.tensor, each.source, each.destination) for each in plan.channels
+        (channel.number, channel.tensor, channel.source, channel.destination)
+        for channel in plan.channels
     ]
     assert [(2, "x", 0, 1), (3, "a", 1, 2), (4, "y", 2, 1)] == [
-        (each.number, each.tensor, each.source, each.destination) for each in plan.surge.channels
+        (channel.number, channel.tensor, channel.source, channel.destination)
+        for channel in plan.surge.channels
     ]
 
 

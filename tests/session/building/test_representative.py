@@ -52,8 +52,8 @@ def test_a_given_bound_comes_before_what_frames_show(tmp_path: Path) -> None:
 @NEEDS_FIRST_CORES
 def test_it_is_told_where_a_bound_is_from(tmp_path: Path) -> None:
     sizes = GivenSizes(at_most={"made": (20,), "h": (50,)})
-    told = {tensor.name: origin for tensor, origin in built(tmp_path, [3], sizes).bounds}
-    assert {"h": "--at-most", "y": "model"} == told
+    origins = {tensor.name: origin for tensor, origin in built(tmp_path, [3], sizes).bounds}
+    assert {"h": "--at-most", "y": "model"} == origins
 
 
 def test_an_empty_file_of_frames_is_refused(tmp_path: Path) -> None:

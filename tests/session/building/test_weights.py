@@ -42,7 +42,7 @@ def planned(folder: Path, surge: Path | None = None) -> Plan:
     return build(*parts, options).plan
 
 
-def told(plan: Plan) -> list[str]:
+def turns_of(plan: Plan) -> list[str]:
     return [str(rank.turns) for rank in plan.ranks]
 
 
@@ -66,19 +66,19 @@ def test_the_layers_of_the_entry_count(folder: Path) -> None:
             span["samples_ns"] = [3 * sample for sample in span["samples_ns"]]
     file.write_text(json.dumps(profile))
     mapping(folder, {"fast_cpu1": "L0..L1", BOTH: "L2..L3"})
-    assert ["all", "0, 1, 2, 4, 5, 6 of 7", "3 of 7"] == told(planned(folder))
+    assert ["all", "0, 1, 2, 4, 5, 6 of 7", "3 of 7"] == turns_of(planned(folder))
 
 
 @pytest.mark.parametrize("key", ["fast_cpu0*1|slow_cpu0*1", "fast_cpu0|slow_cpu0*1"])
 def test_weights_of_a_mapping_stay(folder: Path, key: str) -> None:
     mapping(folder, {key: "L0..L3"})
-    assert ["0 of 2", "1 of 2"] == told(planned(folder))
+    assert ["0 of 2", "1 of 2"] == turns_of(planned(folder))
 
 
 def test_each_route_has_weights_of_its_own(folder: Path) -> None:
     mapping(folder, {"fast_cpu0": "L0..L3"})
     plan = planned(folder, mapping(folder, {BOTH: "L0..L3"}, "surge.json"))
-    assert ["all", "all"] == told(plan)
+    assert ["all", "all"] == turns_of(plan)
     assert plan.surge is not None
     assert ["0, 2 of 3", "1 of 3"] == [str(rank.turns) for rank in plan.surge.ranks]
 
@@ -89,7 +89,7 @@ def test_inspect_shows_the_same_ranks_as_build(folder: Path) -> None:
     options = BuildOptions(profile=profile)
     found = inspect_model(folder / "model.onnx", mapped, boards, options).plan
     assert found is not None
-    assert ["0, 2 of 3", "1 of 3"] == told(found)
+    assert ["0, 2 of 3", "1 of 3"] == turns_of(found)
 
 
 def test_simulate_takes_the_same_weights(folder: Path) -> None:
@@ -128,7 +128,7 @@ def test_an_accelerator_that_was_not_profiled_is_named_with_both_ways_out(folder
 
 def test_accelerators_of_other_entries_need_no_profile(folder: Path) -> None:
     mapping(folder, {"slow_cpu1": "L0..L1", BOTH: "L2..L3"})
-    assert ["all", "0, 2 of 3", "1 of 3"] == told(planned(folder))
+    assert ["all", "0, 2 of 3", "1 of 3"] == turns_of(planned(folder))
 
 
 def test_a_profile_of_another_model_decides_nothing(folder: Path) -> None:

@@ -138,7 +138,7 @@ def test_the_command_shows_nodes_and_memory(tmp_path):
 
 @needs_litert
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         (with_delegate("./none.so"), "delegate ./none.so cannot be loaded"),
         (
@@ -147,10 +147,10 @@ def test_the_command_shows_nodes_and_memory(tmp_path):
         ),
     ],
 )
-def test_a_delegate_or_accelerator_that_is_not_there_is_told(settings, told):
+def test_a_delegate_or_accelerator_that_is_not_there_is_told(settings, message):
     with pytest.raises(RankSliceError, match=r"cnn_float32\.tflite: ") as error:
         ask_litert(model_file("cnn_float32"), settings)
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 @needs_litert

@@ -47,18 +47,19 @@ def test_sizes_of_an_earlier_batch_do_not_count(
 
 def test_a_warning_names_what_is_declared_with_other_sizes(tmp_path: Path):
     model = read(tmp_path, STALE.replace("BATCH", "4").replace("OUTPUT", "1, 2"))
-    told = (
+    message = (
         "model.onnx: tensor 'a' is declared as float32[1, 6], but the model's inputs and layers"
         " make it float32[4, 6], and 1 more: what is declared is ignored"
     )
-    assert (told,) == model.graph.warnings
+    assert (message,) == model.graph.warnings
 
 
 def test_a_warning_names_what_is_declared_with_another_type(tmp_path: Path):
     text = "g (float[4] x) => (double[N] y) { y = Relu(x) }"
-    (told,) = read(tmp_path, HEAD + text).graph.warnings
+    (message,) = read(tmp_path, HEAD + text).graph.warnings
     assert (
-        "'y' is declared as float64, but the model's inputs and layers make it float32[4]" in told
+        "'y' is declared as float64, but the model's inputs and layers make it float32[4]"
+        in message
     )
 
 
@@ -121,7 +122,11 @@ VECTORS = ", ".join(["0.5"] * 12)
 def test_operators_about_which_the_onnx_package_tells_nothing_have_their_sizes(
     tmp_path: Path, inputs: str, node: str
 ):
-    names = [each.split()[-1] for each in inputs.split(", ") if "]" in each and " " in each]
+    names = [
+        declared.split()[-1]
+        for declared in inputs.split(", ")
+        if "]" in declared and " " in declared
+    ]
     outputs = "t, h" if "Classifier" in node else "h"
     text = f"g ({inputs}) => (float[] y) {{ {outputs} = {node} ({', '.join(names)})  y = Neg(h) }}"
     path = save(tmp_path, HEAD + text)
@@ -200,11 +205,11 @@ def test_a_small_model_is_tried_with_all_sizes_of_an_input(tmp_path: Path, middl
 
 def test_a_bound_of_which_the_tries_are_not_sure_is_told(tmp_path: Path) -> None:
     graph, tensor = peak(tmp_path, 311, {"h": (1000,)})
-    told = (
+    message = (
         "model.onnx: tensor 't' is not largest for the largest inputs; of those tried it is at most"
         " [44, 4], and a frame with more ends the job (--at-most t=44,4 sets the bound)"
     )
-    assert ((44, 4), (told,)) == (tensor.shape, graph.warnings)
+    assert ((44, 4), (message,)) == (tensor.shape, graph.warnings)
 
 
 @pytest.mark.parametrize(("middle", "given"), [(311, 60), (311, 8), (5, 80), (402, 60)])

@@ -305,7 +305,7 @@ def test_an_input_without_any_shape_is_told_how_to_give_it(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"y": (1, 4)}, "tensor 'y': all its sizes are fixed: [1, 8]; leave it out"),
         ({"i": (3, 8)}, "tensor 'i': does not fit the sizes [3, 8]; it has [2, ?]"),
@@ -313,29 +313,29 @@ def test_an_input_without_any_shape_is_told_how_to_give_it(tmp_path: Path):
     ],
 )
 def test_bounds_of_fixed_sizes_are_refused(
-    tmp_path: Path, given: dict[str, tuple[int, ...]], told: str
+    tmp_path: Path, given: dict[str, tuple[int, ...]], message: str
 ) -> None:
     text = """g (float[1, 8] x) => (int64[2, n] z) <float[8] w = {1, 2, 3, 4, 5, 6, 7, 8}>
         { y = Mul(x, w)  i = NonZero(y)  z = Neg(i) }"""
     path = save(tmp_path, HEAD + text)
     with pytest.raises(RankSliceError) as caught:
         read_onnx(path, GivenSizes(at_most=given))
-    assert f"{path}: {told}" == str(caught.value)
+    assert f"{path}: {message}" == str(caught.value)
     sizes = GivenSizes(at_most={"i": (2, 5), "y": (1, 8)})  # the latter is true
     assert (2, 5) == layer(read_onnx(path, sizes), "Neg_2").outputs[0].shape
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [((80, 4), "[80, 4]; it has [?]"), ((5, 5, 5), "[5, 5, 5]; it has [?]")],
 )
 def test_a_bound_of_another_number_of_dimensions_is_refused(
-    tmp_path: Path, given: tuple[int, ...], told: str
+    tmp_path: Path, given: tuple[int, ...], message: str
 ) -> None:
     path = save(tmp_path, HEAD + "g (float[8] x, int64[1] n) => (float[m] y) { y = Tile(x, n) }")
     with pytest.raises(RankSliceError) as caught:
         read_onnx(path, GivenSizes(at_most={"y": given}))
-    assert f"{path}: tensor 'y': does not fit the sizes {told}" == str(caught.value)
+    assert f"{path}: tensor 'y': does not fit the sizes {message}" == str(caught.value)
     assert (80,) == read_onnx(path, GivenSizes(at_most={"y": (80,)})).graph.outputs[0].shape
 
 

@@ -90,8 +90,8 @@ def test_many_damaged_models_are_sliced_or_refused_with_a_message(content):
 
 @given(st.binary(max_size=400))
 def test_random_bytes_are_refused(content):
-    told = sliced_or_refused(content)
-    assert "expected a .tflite model file" in told or "not the file itself" in told
+    message = sliced_or_refused(content)
+    assert "expected a .tflite model file" in message or "not the file itself" in message
 
 
 @given(st.binary(min_size=8, max_size=400))

@@ -100,10 +100,10 @@ def test_boxes_that_are_kept_have_fixed_sizes_and_a_count(tmp_path: Path) -> Non
 
 def test_bounds_that_cannot_be_are_refused(tmp_path: Path) -> None:
     path = rows_model(tmp_path)
-    told = refused(path, nowhere=(5,), rows=(12, 4), sums=(9,), places=(5, 2))
-    assert "--at-most 'nowhere': the model has no such tensor" in told
-    assert "tensor 'sums': all its sizes are fixed: [12]" in told
-    assert "tensor 'places': does not fit the sizes [5, 2]; it is declared as [?, 1]" in told
+    message = refused(path, nowhere=(5,), rows=(12, 4), sums=(9,), places=(5, 2))
+    assert "--at-most 'nowhere': the model has no such tensor" in message
+    assert "tensor 'sums': all its sizes are fixed: [12]" in message
+    assert "tensor 'places': does not fit the sizes [5, 2]; it is declared as [?, 1]" in message
 
 
 def test_a_bound_may_state_fixed_sizes(tmp_path: Path) -> None:
@@ -120,9 +120,9 @@ def test_a_bound_is_refused_where_fixed_inputs_fix_a_tensor(tmp_path: Path) -> N
 def test_open_sizes_beside_variables_are_refused() -> None:
     with pytest.raises(RankSliceError) as caught:
         of_any_batch("open_variable")
-    told = str(caught.value)
-    assert "has open sizes, but the model keeps the variable 'total' from frame to frame" in told
-    assert "--shape serving_default_x:0=5,4" in told
+    message = str(caught.value)
+    assert "has open sizes, but the model keeps the variable 'total' from frame to frame" in message
+    assert "--shape serving_default_x:0=5,4" in message
 
 
 def test_sub_models_keep_open_sizes_and_no_others(tmp_path: Path) -> None:

@@ -159,9 +159,9 @@ def test_a_shape_that_values_decide_is_unknown():
 
 def test_a_shape_that_the_file_fixes_cannot_be_changed():
     name = "serving_default_keras_tensor:0"
-    told = refused(model_file("cnn_float32"), {name: (2, 16, 16, 3)})
+    message = refused(model_file("cnn_float32"), {name: (2, 16, 16, 3)})
     expected = "does not fit the shape (2, 16, 16, 3); it is declared as [1, 16, 16, 3]"
-    assert f"input '{name}': {expected}" in told
+    assert f"input '{name}': {expected}" in message
 
 
 def test_a_shape_for_an_unknown_input_is_refused():
@@ -219,8 +219,8 @@ def test_numbers_that_stand_for_nothing_are_refused(tmp_path):
     def astray(main):
         return main.changed({"outputs": packed("tensor", 999)})
 
-    told = refused(edited("cnn_int8", tmp_path, astray))
-    assert "subgraph 0: SubGraph.outputs names tensor 999, which cannot be" in told
+    message = refused(edited("cnn_int8", tmp_path, astray))
+    assert "subgraph 0: SubGraph.outputs names tensor 999, which cannot be" in message
 
 
 def test_a_weight_of_another_length_than_its_shape_is_refused(tmp_path):
@@ -296,5 +296,5 @@ def test_weights_compressed_for_microcontrollers_are_refused(tmp_path):
     def compressed(root):
         return root.changed({"metadata": (Table("Metadata", {"name": b"COMPRESSION_METADATA"}),)})
 
-    told = refused(edited("cnn_int8", tmp_path, whole=compressed))
-    assert "its weights are compressed for TensorFlow Lite Micro, so it cannot be cut" in told
+    message = refused(edited("cnn_int8", tmp_path, whole=compressed))
+    assert "its weights are compressed for TensorFlow Lite Micro, so it cannot be cut" in message

@@ -67,7 +67,7 @@ def test_a_model_in_one_segment_says_what_the_whole_model_says(name, tmp_path):
     assert [(layer.name, layer.settings) for layer in model.graph.layers] == [
         (layer.name, layer.settings) for layer in copy.graph.layers
     ]
-    sizes = [sorted(weight.nbytes for weight in each.graph.weights) for each in (model, copy)]
+    sizes = [sorted(weight.nbytes for weight in item.graph.weights) for item in (model, copy)]
     assert sizes[0] == sizes[1]
 
 
@@ -223,7 +223,7 @@ def test_signatures_are_kept_by_a_sub_model_with_the_models_inputs_and_outputs(t
     model, parts = cut("cnn_int8", 1)
     whole = tables(written(model, parts.segments[0], tmp_path / "part.tflite"))
     assert ["serving_default"] == [
-        each.text("signature_key") for each in whole.tables("signature_defs")
+        item.text("signature_key") for item in whole.tables("signature_defs")
     ]
     model, parts = cut("cnn_int8", 2)
     part = tables(written(model, parts.segments[0], tmp_path / "part.tflite"))

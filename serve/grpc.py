@@ -192,11 +192,13 @@ class _Answers:
     async def infer(self, request: Any) -> Any:
         with self._metrics.request(self._models.label(request.model_name), PROTOCOL):
             model = self._models.named(request.model_name, request.model_version)
-            model.check_ready()
-            wanted = rpc.read_request(
-                request, model.inputs, model.outputs, takes_images=model.images is not None
-            )
-            return rpc.answer(model.name, model.version, wanted, await model.infer(wanted))
+            with model.held():
+                model.check_ready()
+                wanted = rpc.read_request(
+                    request, model.inputs, model.outputs, takes_images=model.images is not None
+                )
+                results = await model.infer(wanted)
+            return rpc.answer(model.name, model.version, wanted, results)
 
 
 def _parsed(message: Any, content: bytes) -> Any:

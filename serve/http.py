@@ -267,7 +267,9 @@ class _Answers:
     async def infer(self, request: Request) -> Response:
         name = self._models.label(request.path_params["name"])
         with self._metrics.request(name, PROTOCOL):
-            return await self._infer(request, self._model_of(request))
+            model = self._model_of(request)
+            with model.held():
+                return await self._infer(request, model)
 
     async def _infer(self, request: Request, model: Model) -> Response:
         if request.headers.get("content-encoding", "identity") != "identity":

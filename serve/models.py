@@ -7,6 +7,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rankslice.backend.runtime.job import Tensor
@@ -58,6 +59,7 @@ class Model:
         self.images: ImageInput | None = pipeline.images
         """What it takes of images; ``None``: it takes none."""
         self._decoding = asyncio.Lock()
+        self._held = 0
         self._closed: RefusalError | None = None
         self._rate = Rate()
         check_served(self.name, (*self.inputs, *self.outputs))
@@ -91,6 +93,20 @@ class Model:
     def renew(self, pipeline: ServedPipeline) -> None:
         """Take requests again, for another pipeline of the same name, inputs and outputs."""
         self.pipeline, self._closed = pipeline, None
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep the job of a version that is removed, for a request that has chosen it."""
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+
+    async def released(self) -> None:
+        """Wait until no request holds it."""
+        while self._held:
+            await asyncio.sleep(_POLL_S)
 
     async def drained(self) -> None:
         await drained(self.pipeline)

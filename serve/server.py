@@ -228,9 +228,10 @@ class _Reloading:
     async def _remove(self, version: Version) -> None:
         job, model = self._job(version), self._models.of(version)
         self._models.remove(model)
-        self._served.jobs.remove(job)
+        await model.released()
         await model.drained()
         await asyncio.to_thread(job.close)
+        self._served.jobs.remove(job)
         model.log(logging.INFO, "removed", " is not served any more")
 
     async def _replace(self, version: Version) -> None:

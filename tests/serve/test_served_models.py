@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import os
 import pickle
@@ -11,11 +12,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from served import Doubling
 
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.reading.read_driver import read_driver
-from rankslice.serve.models import Rate
+from rankslice.serve.models import Model, Rate
 from rankslice.serve.repository import Changes, ServedJob, Version, find_versions, state_of
 from rankslice.session.pipeline import prepare_fed_job
 
@@ -127,3 +129,21 @@ def test_a_change_counts_once_it_is_the_same_twice(built: Path, tmp_path: Path) 
     assert ([], [], [two]) == changes.take()
     assert ([], [], []) == changes.take()
     assert () == state_of(two.folder)
+
+
+def test_a_version_that_is_removed_goes_when_no_request_holds_it() -> None:
+    async def remove() -> list[str]:
+        model, ends = Model(Doubling()), []
+
+        async def release() -> None:
+            await model.released()
+            ends.append("released")
+
+        with model.held():
+            releasing = asyncio.ensure_future(release())
+            await asyncio.sleep(0.2)
+            ends.append("answered")
+        await asyncio.wait_for(releasing, 5)
+        return ends
+
+    assert ["answered", "released"] == asyncio.run(remove())

@@ -125,15 +125,15 @@ def run(
     launching: Launching,
     surviving: Surviving,
     labelled: Labelled,
-    boxes: Annotated[BoxOptions, offered("boxes", "box_form", "box_unit", "nms")],
+    boxes: Annotated[BoxOptions, offered("boxes", "box_form", "box_unit", "nms", "anchors")],
     on_prepared: Callable[..., Any] | None = None,
     by_hand: bool = False,
 ) -> FinishedRun:
     """Run the job of a build folder on frames from files; return its figures and results.
 
     A program that has the frames itself uses :func:`rankslice.open`. ``on_prepared`` is called
-    with the prepared run and what executes it, and runs it instead; ``by_hand``: its command is to
-    be shown.
+    with the prepared run, what executes it and what measures its accuracy, and runs it instead;
+    ``by_hand``: its command is to be shown.
 
     Raises:
         RankSliceError: something does not fit, or the job failed; the results of finished frames
@@ -154,11 +154,6 @@ def run(
         execute = partial(run_fed, surviving=surviving)
     else:
         prepared = prepare(folder, options, launching, results=checks.results, by_hand=by_hand)
-    if on_prepared is not None:
-        shown: FinishedRun = on_prepared(prepared, execute)
-        return shown
-    if options.record is not None:
-        prepared, _ = prepare_recording(prepared)
     accuracy = None
     if labelled.truth is not None:
         from rankslice.views.accuracy_of_run import AccuracyOfRun
@@ -166,6 +161,11 @@ def run(
 
         names = () if labelled.labels is None else read_labels(labelled.labels)
         accuracy = AccuracyOfRun(prepared, labelled.truth, names, boxes)
+    if on_prepared is not None:
+        shown: FinishedRun = on_prepared(prepared, execute, accuracy)
+        return shown
+    if options.record is not None:
+        prepared, _ = prepare_recording(prepared)
     verify = checks.verify is not False
     finished = run_prepared(prepared, execute=execute, verify=verify, tolerance=checks.tolerance)
     if accuracy is not None:

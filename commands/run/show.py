@@ -77,7 +77,7 @@ class RunOutputs:
         """
         self.shown, self.json, self.html, self.survives = shown, json, html, survives
         self.verify, self.tolerance = checks.verify is not False, checks.tolerance
-        self.box_options, self.boxes = boxes, boxes if boxes.boxes else None
+        self.boxes = boxes if boxes.boxes else None
         output = shown.output
         self.video = output if output is not None and is_video(output) else None
         self.lines = None if output in (None, self.video) else check_streamed(output)
@@ -98,7 +98,9 @@ class RunOutputs:
         return STDOUT not in files
 
 
-def run_and_show(prepared: PreparedRun, execute: Execute, *, outputs: RunOutputs) -> None:
+def run_and_show(
+    prepared: PreparedRun, execute: Execute, accuracy: AccuracyOfRun | None, *, outputs: RunOutputs
+) -> None:
     """Run a prepared job, and show and write what is wanted of it; or show its command."""
     if prepared.discards:
         boxes = outputs.boxes is not None
@@ -111,10 +113,6 @@ def run_and_show(prepared: PreparedRun, execute: Execute, *, outputs: RunOutputs
             truth=truth,
         )
     draw = _drawing(prepared, outputs)
-    truth = outputs.labelled.truth
-    accuracy = None
-    if truth is not None:
-        accuracy = AccuracyOfRun(prepared, truth, outputs.names, outputs.box_options)
     if prepared.options.record is not None:
         prepared, recorded = prepare_recording(prepared)
         print_line(talk, on_one_line(recorded), "note")

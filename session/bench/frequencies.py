@@ -62,12 +62,13 @@ def _hold(processes: Sequence[RemoteProcess], mhz: float | None) -> float | None
     return min(on_all(hold, processes)) / 1e3
 
 
-def _restore(processes: Sequence[RemoteProcess]) -> Sequence[Mistake | str]:
+def _restore(processes: Sequence[RemoteProcess]) -> Sequence[Mistake]:
     """Wait until all boards have their former limits; return what keeps some from it."""
     for process in processes:
         process.end_input()
     try:
         on_all(lambda process: process.ask(HeldFrequency, _ANSWER_S), processes)
     except RankSliceError as error:
-        return error.mistakes
+        hint = "a board that is out of reach restores its frequencies itself within 10 s"
+        return [Mistake(m.where, m.found, hint) for m in error.mistakes if isinstance(m, Mistake)]
     return ()

@@ -81,6 +81,44 @@ def test_a_co_runner_ends_with_the_launcher_and_without_a_word_of_it(
         rack[1].plug_in()
 
 
+CPUFREQ = "/sys/devices/system/cpu/cpufreq"
+MAKE_CLOCKS = f"""
+mount -t tmpfs clocks {CPUFREQ} && mkdir {CPUFREQ}/policy0 && cd {CPUFREQ}/policy0
+seq -s ' ' 0 511 > related_cpus
+echo 600000 1200000 1800000 > scaling_available_frequencies
+for limit in cpuinfo_min scaling_min; do echo 600000 > ${{limit}}_freq; done
+for limit in cpuinfo_max scaling_max; do echo 1800000 > ${{limit}}_freq; done
+"""
+
+
+def limits(board: Board) -> list[str]:
+    files = [f"{CPUFREQ}/policy0/scaling_{end}_freq" for end in ("min", "max")]
+    return board.run(["cat", *files]).stdout.split()
+
+
+def test_clocks_of_boards_are_as_before_without_the_launcher_and_without_its_cable(
+    rack: Boards, tmp_path: Path
+) -> None:
+    out = sleeping_chain(rack, tmp_path, 3)
+    assert 0 == deploy(rack, out).code
+    for board in rack:
+        board.run(["sh", "-ec", MAKE_CLOCKS])
+    given = ("--frames", "9000", "--fps", "30", "--ssh-config", rack.ssh_config)
+    line = [*COMMAND, "bench", out, "--frequency", "1.2G", "--starts", "1", *given]
+    try:
+        with subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as launcher:
+            try:
+                assert comes(lambda: all(limits(board) == ["1200000"] * 2 for board in rack))
+                rack[1].unplug()
+            finally:
+                launcher.kill()
+        assert comes(lambda: all(limits(board) == ["600000", "1800000"] for board in rack))
+    finally:
+        rack[1].plug_in()
+        for board in rack:
+            board.run(["umount", "--lazy", CPUFREQ])
+
+
 def comes(happens: Callable[[], bool]) -> bool:
     """Wait until something happens; return whether it does within 40 seconds."""
     end = time.monotonic() + 40

@@ -67,14 +67,20 @@ def hold_frequencies(request: Request, root: Path = ROOT) -> None:
     """
     paths = paths_below(root, f"{CORES}/cpufreq/policy*")
     # Those of cores that are off tell no limits.
-    policies = [Policy(path) for path in paths if number_in(path / "scaling_max_freq")]
-    used = [policy for policy in policies if policy.cores & set(request["cores"])]
-    refuse_what_cannot_be(used or policies, policies, request["khz"], root)
-    lock = os.open(root / CORES / "cpufreq", os.O_RDONLY)
+    paths = [path for path in paths if number_in(path / "scaling_max_freq")]
+    if not paths:
+        raise RefusedError(
+            f"{root / CORES}/cpufreq has no clocks, as in virtual machines, so no frequency can be"
+            " set there; leave --frequency out"
+        )
+    lock = os.open(paths[0].parent, os.O_RDONLY)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         raise RefusedError("another benchmark sets its frequencies; wait for its end") from None
+    policies = [Policy(path) for path in paths]
+    used = [policy for policy in policies if policy.cores & set(request["cores"])]
+    refuse_what_cannot_be(used or policies, policies, request["khz"], root)
     process = os.fork()
     if process:
         if os.waitpid(process, 0)[1]:
@@ -135,12 +141,6 @@ def refuse_what_cannot_be(
     Raises:
         RefusedError: with the reason.
     """
-    if not policies:
-        folder = root / CORES / "cpufreq"
-        raise RefusedError(
-            f"{folder} has no clocks, as in virtual machines, so no frequency can be set there;"
-            " leave --frequency out"
-        )
     for policy in policies:
         for end in ("min", "max"):
             path = policy.path / f"scaling_{end}_freq"

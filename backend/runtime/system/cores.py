@@ -76,7 +76,7 @@ def throttle_counters(kind: str, root: Path = ROOT) -> list[Path]:
     folders = paths_below(root, f"{CORES}/cpu[0-9]*/thermal_throttle")
     if kind == "package":  # all cores of a package show its counter
         by_package = {
-            text_of(each.parent / "topology/physical_package_id"): each for each in folders
+            text_of(folder.parent / "topology/physical_package_id"): folder for folder in folders
         }
         folders = [*by_package.values()]
     return [folder / f"{kind}_throttle_count" for folder in folders]

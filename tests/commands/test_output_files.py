@@ -42,6 +42,7 @@ READ = {
         "tls_key",
         "token_file",
         "labels",
+        "truth",
         "input",
     ),
     *("mpirun", "ssh_config", "representative", "check", "hosts", "wheels", "build"),

@@ -19,7 +19,7 @@ from rankslice.exploration.results import front_files
 from rankslice.framework import plan
 from rankslice.measurement import summary
 from rankslice.measurement.bench import bench_records
-from rankslice.session.inspecting import internals
+from rankslice.session import internals
 from rankslice.views import inspection_json, live, tflite_object
 
 ROOT = Path(__file__).parents[1]

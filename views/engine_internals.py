@@ -8,7 +8,7 @@ from rankslice.backend.runtime.figures.operator_rows import OperatorRow
 from rankslice.backend.runtime.summary.rates import frames_text
 from rankslice.framework.specs.core_lists import run_texts
 from rankslice.framework.wording import bytes_text, first_of, printable, share_text
-from rankslice.session.inspecting.internals import Internals, Node
+from rankslice.session.internals import Internals, Node
 from rankslice.session.run_record import accelerated_text
 from rankslice.views.content import Table, first_rows
 

@@ -215,7 +215,7 @@ def _show_object(model: Path, json: Path | None) -> None:
 
 def _show_internals(model: Path, internals: Internals, sizes: OpenSizes, json: Path | None) -> None:
     """Show what engines make of a model, or of the sub-models of a build folder."""
-    from rankslice.session.inspecting.internals import inspect_internals, internals_to_json
+    from rankslice.session.internals import inspect_internals, internals_to_json
     from rankslice.views.engine_internals import internals_parts
 
     models = []

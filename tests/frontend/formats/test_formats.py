@@ -82,8 +82,8 @@ def test_a_format_is_imported_only_if_a_model_needs_it() -> None:
 
 OF_ONE_FORMAT = {
     "commands/inspect/cli.py": "--object and --internals look into .tflite files",
-    "session/inspecting/internals.py": "which engine runs a model, to inspect it",
-    "session/inspecting/internals_process.py": "what onnxruntime and LiteRT make of their files",
+    "session/internals.py": "which engine runs a model, to inspect it",
+    "session/internals_process.py": "what onnxruntime and LiteRT make of their files",
     "session/verification/first_difference.py": "a Keras model is converted again",
     "session/versions.py": "the package onnx",
     "framework/engines.py": "the formats that each engine runs",

@@ -161,8 +161,8 @@ def test_an_engine_without_a_row_is_unknown(tmp_path: Path) -> None:
 
 
 NAMED = {
-    "session/inspecting/internals.py": "which engine can be asked, and how",
-    "session/inspecting/internals_process.py": "what asks each engine",
+    "session/internals.py": "which engine can be asked, and how",
+    "session/internals_process.py": "what asks each engine",
     "backend/boards/usable_accelerators.py": "the ways to GPUs and NPUs that probe looks for",
     "framework/engines.py": "the table",
     "framework/specs/read_platform.py": "what AutoDiCE's words for a GPU mean",

@@ -43,7 +43,7 @@ from rankslice.framework.engine_process import write_answer
 from rankslice.framework.graph import dtype_bits, values_bytes
 from rankslice.framework.reading.records import as_record
 from rankslice.frontend.formats.tflite.object import read_object
-from rankslice.session.inspecting.internals import (
+from rankslice.session.internals import (
     Internals,
     Node,
     Request,

@@ -16,8 +16,8 @@ from onnx_models import save
 from rankslice.backend.runtime.engines import EngineSettings
 from rankslice.framework.errors import RankSliceError
 from rankslice.frontend.formats.input_shapes import GivenSizes
-from rankslice.session.inspecting import internals
-from rankslice.session.inspecting.internals import ask_onnxruntime
+from rankslice.session import internals
+from rankslice.session.internals import ask_onnxruntime
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[1, 3, 8, 8] x) => (float[1, 3, 6, 6] y)

@@ -30,7 +30,7 @@ from rankslice.session.build_folder import is_build_folder, read_plan, refuse_ot
 FORMAT = "rankslice-internals"
 VERSION = 3
 
-_CHILD = "rankslice.session.inspecting.internals_process"
+_CHILD = "rankslice.session.internals_process"
 _ENGINES = {"onnxruntime": "onnxruntime", "litert": "LiteRT"}
 """Engines that can be inspected -> their names in messages."""
 

@@ -15,7 +15,7 @@ from tflite_models import edited, model_file
 from rankslice.backend.runtime.engines import EngineSettings
 from rankslice.backend.runtime.figures.acceleration import Acceleration
 from rankslice.framework.errors import RankSliceError
-from rankslice.session.inspecting.internals import Internals, ask_litert
+from rankslice.session.internals import Internals, ask_litert
 
 CPU = EngineSettings(allow_fallback=True)
 

@@ -15,7 +15,7 @@ from typing import Any
 from rankslice.backend.runtime.engines import EngineSettings, engine_settings
 from rankslice.backend.runtime.figures.acceleration import Acceleration
 from rankslice.backend.runtime.figures.operator_rows import OperatorRow
-from rankslice.backend.runtime.job import Tensor
+from rankslice.backend.runtime.job import Rank, Tensor
 from rankslice.backend.temporary import temporary_folder
 from rankslice.framework.engine_process import answer_of
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
@@ -107,6 +107,8 @@ class Request:
     settings: EngineSettings
     inputs: tuple[Tensor, ...] = ()
     """ONNX: the inputs of a frame; empty if a shape is not known."""
+    only_operators: bool = False
+    """LiteRT: find out only whether it lacks an operator of the model."""
 
 
 def inspect_internals(
@@ -235,6 +237,25 @@ def ask_litert(
     """
     read_object(path)
     return _ask(path, Request("litert", settings), environment)
+
+
+def missing_operator(path: Path, rank: Rank) -> str:
+    """Return why LiteRT cannot run a rank's sub-model on CPU cores: a missing operator, or a crash.
+
+    Empty if there is no such reason, for other engines, and where LiteRT is not installed. The
+    operators that accelerators and delegate libraries have are known to these alone.
+    """
+    settings = engine_settings(rank, exact=False)
+    if rank.engine != "litert" or settings.accelerator != "cpu" or "delegate" in settings.options:
+        return ""
+    request = Request("litert", settings, only_operators=True)
+    try:
+        _ask(path, request, None)
+    except RankSliceError as error:
+        # Those with a remedy are about installing LiteRT.
+        mistakes = (m for m in error.mistakes if isinstance(m, Mistake) and not m.expected)
+        return next((mistake.found for mistake in mistakes), "")
+    return ""
 
 
 def _ask(path: Path, request: Request, environment: Mapping[str, str] | None) -> Internals:

@@ -18,7 +18,10 @@ import numpy as np
 
 from rankslice.backend.runtime.engines import EngineSettings, has_own_process
 from rankslice.backend.runtime.engines.litert_compiled import open_engine as open_compiled
-from rankslice.backend.runtime.engines.litert_interpreter import replaced_operators
+from rankslice.backend.runtime.engines.litert_interpreter import (
+    missing_operator,
+    replaced_operators,
+)
 from rankslice.backend.runtime.engines.litert_package import (
     LiteRtPackage,
     file_of_package,
@@ -170,7 +173,7 @@ def _of_litert(path: Path, request: Request, folder: Path) -> Iterator[Internals
     model = read_object(path)
     subgraph = model["subgraphs"][0]
     count = len(subgraph["operators"])
-    if has_own_process("litert", settings):
+    if has_own_process("litert", settings) and not request.only_operators:
         accelerated = _compile(path, settings, subgraph)
         yield Internals(package.name, accelerated.by, {"file": count}, accelerated)
         return
@@ -183,7 +186,13 @@ def _of_litert(path: Path, request: Request, folder: Path) -> Iterator[Internals
         memory = _Memory(path, interpreter, model)
         interpreter.allocate_tensors()
     except (ValueError, RuntimeError) as error:
-        raise JobError(f"{package.name} cannot load it: {first_line(error)}") from None
+        reason = missing_operator(error, package.name)
+        if reason or not request.only_operators:  # a job may give it other sizes
+            reason = reason or f"{package.name} cannot load it: {first_line(error)}"
+            raise JobError(reason) from None
+    if request.only_operators:
+        yield Internals(package.name, by, {}, None)
+        return
     nodes = tuple(_nodes(interpreter, by))
     replaced = [node.replaces for node in nodes if node.replaces]
     others = dict.fromkeys(node.op for node in nodes if not node.replaces)

@@ -45,6 +45,8 @@ class SubModelFiles:
     data: tuple[Piece, ...] | None = None
     """Content of the file ``<name>.data`` beside it; ``None`` if there is none."""
     facts: Facts = NO_FACTS
+    is_doubtful: bool = False
+    """Whether the engines for its format may lack one of its operators: they have to be tried."""
 
 
 def pieces_length(pieces: Iterable[Piece]) -> int:

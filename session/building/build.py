@@ -28,7 +28,7 @@ from rankslice.framework.plan import FORMAT, Plan
 from rankslice.framework.platform import Platform
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_platform import PlatformSource
-from rankslice.framework.wording import joined, quoted, size_option
+from rankslice.framework.wording import joined, listed, quoted, size_option
 from rankslice.frontend.formats import find_format, format_of, read_model, submodel_files
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.model_format import Conversion
@@ -53,6 +53,7 @@ from rankslice.session.building.replanning import (
     write_survival_files,
 )
 from rankslice.session.building.representative import SeenBounds, conversion_of, seen_bounds
+from rankslice.session.internals import missing_operator
 from rankslice.session.run_folder import living_runs
 from rankslice.session.survival import SurvivalRecord, without
 
@@ -301,15 +302,18 @@ def _write_submodels(
     """Write all sub-models; return the facts about each, by its file."""
     model = planned.model
     facts: dict[str, Facts] = {}
+    missing: list[Mistake] = []
     parts = [
-        (part, route.ranks[part.rank].runs[part.index])
+        (part, route.ranks[part.rank])
         for cut, route in zip(planned.cuts, planned.plan.routes, strict=True)
         for part in cut.segments
     ]
     # What is hashed last should be small, so that no core waits.
     parts.sort(key=lambda pair: -sum(w.nbytes for layer in pair[0].layers for w in layer.weights))
     written: dict[tuple[tuple[str, ...], ...], str] = {}
-    for number, (part, segment) in enumerate(parts, 1):
+    doubtful: set[tuple[tuple[str, ...], ...]] = set()
+    for number, (part, rank) in enumerate(parts, 1):
+        segment = rank.runs[part.index]
         if format_of(model.graph).is_converted:
             on_step(f"converting sub-model {number} of {len(parts)}")
         path = folder / segment.file
@@ -323,7 +327,14 @@ def _write_submodels(
             files = submodel_files(model, part, name=path.name, conversion=conversion)
             write_submodel(files, path)
             facts[segment.file] = files.facts
+            if files.is_doubtful:
+                doubtful.add(content)
             if files.data is None:  # else the sub-model has its name in it
                 written[content] = segment.file
+        if content in doubtful and (reason := missing_operator(path, rank)):
+            where = f"{model.path}: rank {rank.rank} ({rank.key})"
+            remedy = "map its layer to an accelerator that has it, or convert the model without it"
+            missing.append(Mistake(where, f"{listed(content[0])}: {reason}", remedy))
         hashes.begin(path)
+    raise_mistakes(missing)
     return facts

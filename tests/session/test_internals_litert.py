@@ -155,7 +155,7 @@ def test_a_delegate_or_accelerator_that_is_not_there_is_told(settings, message):
 
 @needs_litert
 def test_an_operator_that_litert_lacks_is_told():
-    with pytest.raises(RankSliceError, match=r"unresolved custom op: Vendor\.Special"):
+    with pytest.raises(RankSliceError, match=r"needs the custom operator Vendor\.Special"):
         ask_litert(model_file("custom_in_between"), CPU)
 
 

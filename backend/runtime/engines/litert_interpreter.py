@@ -19,7 +19,7 @@ from . import Engine, EngineSettings, FileTensor, match_tensors, refuse_open_siz
 from .litert_package import LiteRtPackage, first_line
 
 _UNKNOWN_OPERATOR = re.compile(r"builtin opcode '(\w+)' version '(\d+)'")
-_UNRESOLVED_CUSTOM = re.compile(r"Encountered unresolved custom op: ([^.\s]+)")
+_UNRESOLVED_CUSTOM = re.compile(r"Encountered unresolved custom op: (.+?)\.(?:;|$)")
 _ERRORS = (ValueError, RuntimeError)
 
 _Shapes = tuple[tuple[int, ...], ...]
@@ -113,16 +113,8 @@ class InterpreterEngine(Engine):
         ]
 
     def _explain(self, error: Exception) -> str:
-        text = first_line(error)
         name = self._package.name
-        if match := _UNKNOWN_OPERATOR.search(text):
-            return (
-                f"needs {match[1]} version {match[2]}, which {name} does not know: install a"
-                " newer one, or convert the model for this one"
-            )
-        if match := _UNRESOLVED_CUSTOM.search(text):
-            return f"needs the custom operator {match[1]}, which {name} does not have"
-        return f"{name} cannot load it: {text}"
+        return missing_operator(error, name) or f"{name} cannot load it: {first_line(error)}"
 
     def _count(self) -> Acceleration:
         """Count the operators that delegates have replaced by nodes of their own."""
@@ -175,6 +167,19 @@ class InterpreterEngine(Engine):
         self._inputs = self._outputs = ()
         self._open = self._interpreter = None
         self._delegates = []
+
+
+def missing_operator(error: Exception, package: str) -> str:
+    """Return which operator a package lacks, if an interpreter failed for that; else nothing."""
+    text = first_line(error)
+    if match := _UNKNOWN_OPERATOR.search(text):
+        return (
+            f"needs {match[1]} version {match[2]}, which {package} does not know: install a"
+            " newer one, or convert the model for this one"
+        )
+    if match := _UNRESOLVED_CUSTOM.search(text):
+        return f"needs the custom operator {match[1]}, which {package} does not have"
+    return ""
 
 
 def replaced_operators(

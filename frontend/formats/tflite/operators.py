@@ -79,6 +79,44 @@ def tflite_facts(root: Table) -> Facts:
     )
 
 
+_NEWEST = """
+    2 COS DEPTH_TO_SPACE DIV EXP FAKE_QUANT FLOOR_MOD GREATER L2_NORMALIZATION LEAKY_RELU
+      LESS_EQUAL LOG LOG_SOFTMAX RANGE REDUCE_PROD SELECT_V2 SIGN SIN SPACE_TO_DEPTH SQRT
+      SQUARED_DIFFERENCE SQUEEZE SUM WHERE
+    3 ARG_MAX ARG_MIN AVERAGE_POOL_2D BIDIRECTIONAL_SEQUENCE_LSTM BIDIRECTIONAL_SEQUENCE_RNN
+      FLOOR_DIV GELU GREATER_EQUAL LESS LOGISTIC MAX_POOL_2D MEAN MIRROR_PAD REDUCE_MAX
+      REDUCE_MIN RELU RELU6 RNN RSQRT SPARSE_TO_DENSE SPLIT_V TANH TILE TOPK_V2
+      UNIDIRECTIONAL_SEQUENCE_RNN
+    4 BATCH_MATMUL BATCH_TO_SPACE_ND BROADCAST_TO LSTM MAXIMUM MINIMUM NOT_EQUAL
+      RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR REVERSE_V2 SELECT SOFTMAX SPACE_TO_BATCH_ND SVDF
+      UNIDIRECTIONAL_SEQUENCE_LSTM
+    5 ABS EMBEDDING_LOOKUP EQUAL FILL PACK SPLIT SUB TRANSPOSE_CONV
+    6 ADD DYNAMIC_UPDATE_SLICE GATHER_ND PAD PADV2 QUANTIZE UNPACK
+    7 CONCATENATION DEPTHWISE_CONV_2D
+    8 CONV_2D GATHER MUL SLICE STRIDED_SLICE
+    9 CAST DEQUANTIZE TRANSPOSE
+    14 FULLY_CONNECTED
+"""
+"""Version of the operators that follow: the newest that LiteRT 2.3 runs; of others it is 1."""
+
+
+def is_doubtful(root: Table) -> bool:
+    """Return whether LiteRT may lack an operator of a model; ``root``: its table ``Model``."""
+    newest, version = dict.fromkeys((_CUSTOM, "CALL", "CONCAT_EMBEDDINGS"), 0), 1
+    for word in _NEWEST.split():
+        if word.isdigit():
+            version = int(word)
+        else:
+            newest[word] = version
+    return any(
+        number >= len(OPERATORS)
+        or (name := OPERATORS[number]).startswith("STABLEHLO_")
+        or code.number("version", 1) > newest.get(name, 1)
+        for code in root.tables("operator_codes")
+        for number in [operator_number(code)]
+    )
+
+
 _HANDLES = ("resource", "variant")
 
 

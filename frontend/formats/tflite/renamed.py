@@ -11,7 +11,11 @@ from rankslice.framework.graph import Tensor
 from rankslice.frontend.formats.input_shapes import replace_open
 from rankslice.frontend.formats.pieces import SubModelFiles
 from rankslice.frontend.formats.tflite.builder import flatbuffer
-from rankslice.frontend.formats.tflite.operators import operator_number, tflite_facts
+from rankslice.frontend.formats.tflite.operators import (
+    is_doubtful,
+    operator_number,
+    tflite_facts,
+)
 from rankslice.frontend.formats.tflite.schema import DTYPES, OPERATORS, UNIONS
 from rankslice.frontend.formats.tflite.shapes import dtype_of
 from rankslice.frontend.formats.tflite.wire import FlatFile, Table, Value, packed, read_tables
@@ -60,7 +64,9 @@ def renamed_model(path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor
             "description": None,
         }
     )
-    return SubModelFiles(tuple(flatbuffer(changed)), facts=tflite_facts(changed))
+    return SubModelFiles(
+        tuple(flatbuffer(changed)), facts=tflite_facts(changed), is_doubtful=is_doubtful(changed)
+    )
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from rankslice.frontend.formats.input_shapes import replace_open
 from rankslice.frontend.formats.model_format import FLOAT32, Conversion
 from rankslice.frontend.formats.pieces import SubModelFiles, check_types, coalesce, pieces_length
 from rankslice.frontend.formats.tflite.builder import flatbuffer
-from rankslice.frontend.formats.tflite.operators import tflite_facts
+from rankslice.frontend.formats.tflite.operators import is_doubtful, tflite_facts
 from rankslice.frontend.formats.tflite.reader import TfliteModel
 from rankslice.frontend.formats.tflite.references import MAIN, referred, renumbered
 from rankslice.frontend.formats.tflite.wire import Table, Value, large_options, packed
@@ -66,7 +66,7 @@ def tflite_submodel(
     head = pieces_length(piece for piece in pieces[:1] if isinstance(piece, bytes))
     if head > _MAX_TABLES_SIZE:
         raise RankSliceError(Mistake(name, f"needs {head} bytes beside its weights"))
-    return SubModelFiles(pieces, facts=tflite_facts(root))
+    return SubModelFiles(pieces, facts=tflite_facts(root), is_doubtful=is_doubtful(root))
 
 
 def _numbers(model: TfliteModel, operators: Sequence[int], exchanged: Iterable[int]) -> _Numbers:

@@ -1,16 +1,20 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from litert_engines import needs_litert
 from open_tflite_models import text_model
 from tflite_models import edited, model_file
 
-from rankslice.framework.errors import RankSliceError
+from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.tflite.reader import read_tflite
-from rankslice.frontend.formats.tflite.wire import Table
+from rankslice.frontend.formats.tflite.wire import Table, packed
+from rankslice.session import internals
 from rankslice.session.building.build import Build, BuildOptions, build
 
 PLATFORM = "boards:\n  pi: {cores: 0-3}\n  jetson: {cores: 0-3}\n"
@@ -124,9 +128,51 @@ def test_a_delegate_library_may_have_operators_of_tensorflow_itself(tmp_path):
     assert 2 == len(built(with_flex(tmp_path), mapping, tmp_path, platform=platform).plan.segments)
 
 
-def test_custom_operators_of_others_are_left_to_the_board(tmp_path):
-    mapping = {"pi_cpu0": ["RELU_0", "Vendor.Special_1"], "pi_cpu1": ["RELU_2"]}
-    assert 2 == len(built("custom_in_between", mapping, tmp_path).plan.segments)
+def of_vendor(unit: str) -> dict[str, list[str]]:
+    return {unit: ["RELU_0", "Vendor.Special_1"], "pi_cpu1": ["RELU_2"]}
+
+
+@needs_litert
+def test_a_custom_operator_that_litert_lacks_is_refused_with_its_reason(tmp_path):
+    with pytest.raises(RankSliceError) as caught:
+        built("custom_in_between", of_vendor("pi_cpu0"), tmp_path)
+    (mistake,) = caught.value.mistakes
+    assert re.search(
+        r"custom_in_between.tflite: rank 0 \(pi_cpu0\): 'RELU_0', 'Vendor.Special_1': needs the"
+        r" custom operator Vendor.Special, which ai-edge-litert \S+ does not have; map its layer",
+        str(mistake),
+    )
+    assert not (tmp_path / "out").exists()
+
+
+@needs_litert
+def test_a_version_of_an_operator_that_litert_lacks_is_refused_with_its_reason(tmp_path):
+    def newer(root: Table) -> Table:
+        first, *others = root.tables("operator_codes")
+        code = first.changed({"version": packed("int", 99)})
+        return root.changed({"operator_codes": (code, *others)})
+
+    mapping = {"pi_cpu0": [MIXED["pi_cpu0"][0]], "pi_cpu1": ["DEPTHWISE_CONV_2D_1..SOFTMAX_13"]}
+    with pytest.raises(RankSliceError, match="needs CONV_2D version 99, which ai-edge-litert"):
+        built(edited("cnn_int8", tmp_path, whole=newer), mapping, tmp_path)
+
+
+def test_accelerators_may_have_custom_operators_that_litert_lacks(tmp_path):
+    for npu in ("delegate: libvendor.so", "options: {vendor: openvino}"):
+        platform = f"boards:\n  pi: {{cores: 0-3, npu: {{engine: litert, {npu}}}}}\n"
+        made = built("custom_in_between", of_vendor("pi_npu"), tmp_path, npu[:6], platform)
+        assert 2 == len(made.plan.segments)
+
+
+def test_without_litert_custom_operators_are_left_to_the_board(tmp_path, monkeypatch):
+    missing = RankSliceError(Mistake("", "none is installed", "pip install 'rankslice[litert]'"))
+    monkeypatch.setattr(internals, "_ask", Mock(side_effect=missing))
+    assert 2 == len(built("custom_in_between", of_vendor("pi_cpu0"), tmp_path).plan.segments)
+
+
+def test_litert_is_not_asked_about_models_that_it_surely_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(internals, "_ask", Mock(side_effect=AssertionError))
+    built("cnn_int8", MIXED, tmp_path)
 
 
 TEXT = {"pi_cpu0": ["GATHER_0..BATCH_MATMUL_2"], "pi_npu": ["SOFTMAX_3..FULLY_CONNECTED_5"]}

@@ -59,9 +59,11 @@ def _rows(title: str, tables: Sequence[Mapping[str, Any]]) -> Iterator[Table | s
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, dict) and "flexbuffer" in value and "hex" in value:
+        return _text(value["flexbuffer"])
     if isinstance(value, dict):
         texts = {name: _text(item) for name, item in value.items()}
-        return ", ".join(f"{name}={text}" for name, text in texts.items() if text)
+        return ", ".join(f"{printable(name)}={text}" for name, text in texts.items() if text)
     if isinstance(value, list):
         more = [f"... ({len(value)})"] if len(value) > _MAX_ITEMS else []
         return " ".join([*map(_text, value[:_MAX_ITEMS]), *more])

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from command_line import rankslice
+from open_tflite_models import detection_model
 from tflite_models import NAMES, edited, model_file
 
 from rankslice.frontend.formats.tflite.object import read_object
@@ -43,6 +44,17 @@ def test_a_custom_operator_has_its_own_name_and_the_bytes_of_its_options():
     options = operator["custom_options"]
     assert ("ethos-u", 3, "010401") == (operator["operator"], options["bytes"], options["hex"])
     assert "builtin_options" not in operator
+
+
+def test_settings_of_a_custom_operator_that_are_a_flexbuffer_have_names(tmp_path):
+    model = detection_model(tmp_path)
+    (_, operator) = read_object(model)["subgraphs"][0]["operators"]
+    flexbuffer = operator["custom_options"]["flexbuffer"]
+    assert (5, False, 5.0) == tuple(
+        flexbuffer[name] for name in ("max_detections", "use_regular_nms", "w_scale")
+    )
+    assert "max_detections=5" in shown(model)
+    assert "flexbuffer" not in entry("ethos_u")["subgraphs"][0]["operators"][0]["custom_options"]
 
 
 def test_settings_have_names_and_the_schemas_defaults():

@@ -13,6 +13,7 @@ from typing import Any
 from rankslice.framework.errors import raise_mistakes
 from rankslice.framework.graph import ByteRange
 from rankslice.frontend.formats.tflite.checks import reference_mistakes
+from rankslice.frontend.formats.tflite.flexbuffer import flexbuffer_value
 from rankslice.frontend.formats.tflite.operators import operator_name
 from rankslice.frontend.formats.tflite.schema import SCALARS, TABLES, Field
 from rankslice.frontend.formats.tflite.wire import FlatFile, Table, buffer_contents, read_tables
@@ -25,7 +26,8 @@ def read_object(path: Path) -> dict[str, Any]:
 
     A table has its fields by name; numbers and texts that the file leaves out have the schema's
     default. Operators and their codes also have the name of the code, ``operator``. Of bytes there
-    are ``offset`` in the file and ``bytes``; ``hex`` is their beginning, except for buffers.
+    are ``offset`` in the file and ``bytes``; ``hex`` is their beginning, except for buffers, and
+    ``flexbuffer`` what they say, if they are a FlexBuffer.
 
     Raises:
         RankSliceError: the file is not a TensorFlow Lite model, or its tables name things that it
@@ -76,7 +78,9 @@ def _payload(file: FlatFile, data: ByteRange, *, with_hex: bool) -> dict[str, An
         return None
     place: dict[str, Any] = {"offset": data.offset, "bytes": data.length}
     if with_hex:
-        place["hex"] = file.read(data.offset, min(data.length, _MAX_HEX)).hex()
+        content = file.read(data.offset, min(data.length, _MAX_HEX))
+        flexbuffer = flexbuffer_value(content) if data.length <= _MAX_HEX else None
+        place |= {"hex": content.hex()} | ({} if flexbuffer is None else {"flexbuffer": flexbuffer})
     return place
 
 

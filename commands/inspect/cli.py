@@ -85,6 +85,12 @@ class Shown:
         Path,
         writes=Writes(SVG),
     )
+    against: Path | None = option(
+        None,
+        "Show the figures of the model beside those of this one, with a mark where they differ.",
+        Path,
+        excludes=("object", "summary", "svg", "rank", *_OF_PLAN),
+    )
     object: bool = option(
         False,
         "Show the raw tables of a .tflite file instead.",
@@ -162,7 +168,9 @@ def show_inspection(
     internals: Internals,
     json: Json = None,
 ) -> None:
-    if shown.object:
+    if shown.against is not None:
+        _show_both(call, (model, shown.against), internals, sizes, json)
+    elif shown.object:
         _show_object(model, json)
     elif internals.internals:
         _show_internals(model, internals, sizes, json)
@@ -195,6 +203,36 @@ def _show_model(inspection: Inspection, model: Path, shown: Shown, json: Path | 
     survival = find_survival(model)
     for line in fallback_lines(survival) if survival is not None else ():
         print_line(screen, line)
+
+
+def _show_both(
+    call: Callable[..., Inspection],
+    models: Sequence[Path],
+    internals: Internals,
+    sizes: OpenSizes,
+    json: Path | None,
+) -> None:
+    """Show two models side by side, and with ``--internals`` what engines make of them."""
+    from rankslice.session.build_folder import is_build_folder
+    from rankslice.session.internals import inspect_internals
+    from rankslice.views.models_side_by_side import (
+        engine_figures,
+        model_figures,
+        models_table,
+        models_to_json,
+    )
+
+    if folders := [path for path in models if is_build_folder(path)]:
+        raise RankSliceError(Mistake("--against", f"{folders[0]} is a build folder", "give models"))
+    both = [model_figures(call(model=path)) for path in models]
+    for path, figures in zip(models, both, strict=True):
+        if internals.internals:
+            (of_engine,) = inspect_internals(path, internals.settings, sizes.given)
+            figures |= engine_figures(of_engine)
+    names = [str(path) for path in models]
+    write_json(json, models_to_json(names, both))
+    if json != STDOUT:
+        show(screen, models_table(names, both), max_cell=None)
 
 
 def _show_object(model: Path, json: Path | None) -> None:

@@ -106,6 +106,9 @@ def is_edited(folder: Path, plan: Plan) -> bool:
 
 def refuse_other_folders(path: Path) -> None:
     if path.is_dir() and not is_build_folder(path):
+        from rankslice.frontend.formats import refuse_tensorflow
+
+        refuse_tensorflow(path)
         expected = "expected a model file, or a folder made by 'rankslice build'"
         raise RankSliceError(Mistake(str(path), f"is a folder without {PLAN}", expected))
 

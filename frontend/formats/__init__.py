@@ -14,7 +14,15 @@ from rankslice.frontend.formats.model_format import FLOAT32, Conversion, Format,
 from rankslice.frontend.formats.pieces import SubModelFiles
 from rankslice.frontend.partition.partition import PartitionSegment
 
-__all__ = ["FORMATS", "Model", "find_format", "format_of", "read_model", "submodel_files"]
+__all__ = [
+    "FORMATS",
+    "Model",
+    "find_format",
+    "format_of",
+    "read_model",
+    "refuse_tensorflow",
+    "submodel_files",
+]
 
 FORMATS = {
     "onnx": "rankslice.frontend.formats.onnx.format",
@@ -46,10 +54,26 @@ def read_model(path: Path, sizes: GivenSizes = NO_SIZES) -> Model:
     model_format = find_format(path)
     if model_format is None:
         expected = joined([f".{suffix}" for suffix in FORMATS], "or")
+        refuse_tensorflow(path)
         what = "is a folder" if path.is_dir() else f"has the suffix {quoted(path.suffix)}"
         raise RankSliceError(Mistake(str(path), what, f"expected a model file, {expected}"))
     model: Model = model_format.read(path, sizes)
     return model
+
+
+_CONVERTER = "convert it to .tflite with TensorFlow: tf.lite.TFLiteConverter.from_saved_model"
+_FREEZER = "convert it to .tflite with TensorFlow: tf.compat.v1.lite.TFLiteConverter"
+
+
+def refuse_tensorflow(path: Path) -> None:
+    """Refuse the formats of TensorFlow itself, and tell how they become one that is taken."""
+    if (path / "saved_model.pb").is_file() or path.name == "saved_model.pb":
+        folder = path if path.is_dir() else path.parent
+        expected = f"{_CONVERTER}({str(folder)!r}).convert()"
+        raise RankSliceError(Mistake(str(path), "is a SavedModel of TensorFlow", expected))
+    if path.suffix.lower() == ".pb":
+        expected = f"{_FREEZER}.from_frozen_graph({str(path)!r}, INPUTS, OUTPUTS).convert()"
+        raise RankSliceError(Mistake(str(path), "is a frozen graph of TensorFlow", expected))
 
 
 def submodel_files(

@@ -62,6 +62,17 @@ def test_it_stands_among_the_suffixes_that_are_expected(toy: Path) -> None:
         read_model(toy.with_suffix(".other"))
 
 
+@pytest.mark.parametrize("read", [read_model, inspect_model])
+def test_formats_of_tensorflow_are_refused_with_the_way_to_convert_them(read, tmp_path):
+    (tmp_path / "exported").mkdir()
+    (tmp_path / "exported" / "saved_model.pb").touch()
+    with pytest.raises(RankSliceError, match=r"SavedModel of TensorFlow; .*from_saved_model\('/"):
+        read(tmp_path / "exported")
+    (tmp_path / "frozen.pb").touch()
+    with pytest.raises(RankSliceError, match=r"frozen graph of TensorFlow; .*from_frozen_graph"):
+        read(tmp_path / "frozen.pb")
+
+
 def test_the_name_of_a_format_is_one_of_its_suffixes() -> None:
     for suffix, module in FORMATS.items():
         name = importlib.import_module(module).FORMAT.name

@@ -53,7 +53,6 @@ from rankslice.session.building.replanning import (
     write_survival_files,
 )
 from rankslice.session.building.representative import SeenBounds, conversion_of, seen_bounds
-from rankslice.session.internals import missing_operator
 from rankslice.session.run_folder import living_runs
 from rankslice.session.survival import SurvivalRecord, without
 
@@ -331,7 +330,13 @@ def _write_submodels(
                 doubtful.add(content)
             if files.data is None:  # else the sub-model has its name in it
                 written[content] = segment.file
-        if content in doubtful and (reason := missing_operator(path, rank)):
+        if content in doubtful:
+            from rankslice.session.internals import missing_operator  # loads a format's module
+
+            reason = missing_operator(path, rank)
+        else:
+            reason = ""
+        if reason:
             where = f"{model.path}: rank {rank.rank} ({rank.key})"
             remedy = "map its layer to an accelerator that has it, or convert the model without it"
             missing.append(Mistake(where, f"{listed(content[0])}: {reason}", remedy))

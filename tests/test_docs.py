@@ -20,7 +20,7 @@ from rankslice.framework import plan
 from rankslice.measurement import summary
 from rankslice.measurement.bench import bench_records
 from rankslice.session import internals
-from rankslice.views import inspection_json, live, tflite_object
+from rankslice.views import inspection_json, live, models_side_by_side, tflite_object
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -150,6 +150,7 @@ def test_the_page_of_formats_says_the_versions_that_are_written() -> None:
             front_files,
             inspection_json,
             tflite_object,
+            models_side_by_side,
             internals,
             live,
             summary,

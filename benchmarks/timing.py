@@ -14,10 +14,12 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from rankslice.backend.runtime.system.cores import governor_of
+from rankslice.backend.runtime.system.modes import BoardMode
 from rankslice.measurement.bench import intervals
+from rankslice.measurement.bench.bench_records import BoardFacts
 from rankslice.measurement.bench.quiet import (
     disturbances,
-    launcher_facts,
     machine_facts,
     noise_between,
     read_counters,
@@ -71,7 +73,7 @@ def ratios(measured: Sequence[float], reference: Sequence[float]) -> Interval:
 
 def machine() -> str:
     """Return one line about this machine: processor, cores that may be used, Python."""
-    facts = machine_facts((), 0.0)
+    facts = machine_facts((), 0.0, BoardMode())
     load, python = f"load {facts.load_after:.1f}", f"Python {platform.python_version()}"
     return f"{facts.cores} cores of an {facts.processor}, {load}, {python}"
 
@@ -97,7 +99,8 @@ def in_turns(
             before = read_counters()
             results[name].append(jobs[name]())
             noises.append(noise_between(before, read_counters()))
-    for line in disturbances(launcher_facts(machine_facts((), load_before)), noises):
+    facts = BoardFacts("", len(os.sched_getaffinity(0)), governor_of(0), load_before)
+    for line in disturbances(facts, noises):
         console.print(f"the machine was not quiet: {line}", style="dim")
     return results
 

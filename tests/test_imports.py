@@ -286,6 +286,37 @@ def test_nothing_is_imported_by_its_bare_name() -> None:
     ]
 
 
+def names_in(module: str) -> set[str] | None:
+    """Return the names of a module of the package and of those in it; ``None``: it is none."""
+    place = ROOT / module.removeprefix("rankslice.").replace(".", "/")
+    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    if not file.is_file():
+        return None
+    names = {path.stem for path in place.glob("*")} if place.is_dir() else set[str]()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+def test_benchmarks_and_examples_import_what_is_there() -> None:
+    """Type checkers do not read them, and not all of them are run by tests."""
+    missing = [
+        f"{name_of(file)}:{node.lineno} imports {alias.name} of {node.module}"
+        for file in CHECKOUT
+        if name_of(file).partition("/")[0] in ("benchmarks", "examples", "models")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rankslice.")
+        for alias in node.names
+        if alias.name not in (names_in(node.module or "") or ())
+    ]
+    assert [] == missing
+
+
 def test_heavy_packages_are_imported_inside_functions() -> None:
     def is_heavy(item: Import) -> bool:
         is_heavy = package_of(item) in HEAVY or is_within(item.module, ADAPTERS)

@@ -57,7 +57,7 @@ from rankslice.backend.runtime.job import (
 from rankslice.backend.runtime.pipeline.direct_channels import MAIN, NEWS, DirectChannels, Post
 from rankslice.backend.runtime.pipeline.executor import Executor
 from rankslice.backend.runtime.pipeline.loop import Incoming, Outgoing
-from rankslice.backend.runtime.pipeline.routes import RoutedSink, RoutedSource
+from rankslice.backend.runtime.pipeline.routes import RouteChoice, RoutedSink, RoutedSource
 from rankslice.backend.runtime.pipeline.slots import Ring, View
 from rankslice.backend.runtime.pipeline.stages import (
     Entry,
@@ -1498,11 +1498,10 @@ def test_ranks_that_count_their_own_frames_only_are_found(
 def test_a_route_that_changes_while_frames_are_inside_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def hasty(source: RoutedSource) -> None:
-        choice = source.choice
-        choice.route = choice.wanted = choice._switching.decide(0, Observation(0, 0, 0, 0))[0]
+    def hasty(choice: RouteChoice, seen: Observation, frame: int) -> None:
+        choice.route = choice.wanted = choice._switching.decide(0, seen)[0]
 
-    monkeypatch.setattr(RoutedSource, "_choose", hasty)
+    monkeypatch.setattr(RouteChoice, "update", hasty)
     with pytest.raises((StuckError, WrongFrameError, JobError)):
         searched("whole, or in two", 2, 3, "prompt")
 

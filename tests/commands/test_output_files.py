@@ -42,6 +42,7 @@ READ = {
         "tls_key",
         "token_file",
         "labels",
+        "against",
         "truth",
         "input",
     ),

@@ -45,10 +45,18 @@ class Clocks:
         return limits_of(Path(f"/proc/{self._process.pid}/root/{CPUFREQ}/policy0"))
 
     def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
-        """Start the command there; ``nsenter`` becomes it."""
+        """Start the command there; ``nsenter`` becomes it.
+
+        The tests may run under ``nohup``, and the command ends with its terminal all the same.
+        """
         line = ["nsenter", "--mount", f"--target={self._process.pid}", "--wd=.", *COMMAND]
-        pipe = subprocess.PIPE
-        return subprocess.Popen([*line, *arguments], stdout=pipe, stderr=pipe, text=True)
+        return subprocess.Popen(
+            [*line, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
+        )
 
     def come_to(self, limits: Sequence[int]) -> bool:
         end = time.monotonic() + WITHIN_S

@@ -29,6 +29,7 @@ from rankslice.serve.metrics import CONTENT_TYPE, NO_MODEL, Metrics
 from rankslice.serve.models import Model, Models
 from rankslice.serve.protocol import rest
 from rankslice.serve.protocol.tensors import Reason, RefusalError, Request as Asked, invalid
+from rankslice.session.shared_options import is_number
 
 PROTOCOL = "http"
 EXTENSIONS = ("binary_tensor_data",)
@@ -276,7 +277,7 @@ class _Answers:
             raise RefusalError(Reason.ENCODING, "Content-Encoding: expected no compression")
         header_bytes = _number(request.headers, _HEADER_LENGTH)
         limit = rest.most_bytes(model.inputs, is_binary=header_bytes is not None)
-        is_image = request.headers.get("content-type", "").startswith("image/")
+        is_image = request.headers.get("content-type", "").lower().startswith("image/")
         if is_image:
             if model.images is None:
                 raise RefusalError(Reason.ENCODING, f"model {model.title} takes no images")
@@ -364,7 +365,7 @@ def _number(headers: Mapping[str, str], name: str) -> int | None:
     text = headers.get(name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+    if not is_number(text):
         raise invalid(f"{name}: expected a number")
     return int(text)
 

@@ -13,13 +13,13 @@ from rankslice.backend.runtime.job import Tensor
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.session.build_folder import DRIVER, PLAN, is_build_folder
 from rankslice.session.prepare import PreparedRun
+from rankslice.session.shared_options import is_number
 
 if TYPE_CHECKING:
     from rankslice.session.pipeline import Pipeline
 
 ONLY_VERSION = "1"
 """Of a build folder that is served by itself."""
-_MAX_DIGITS = 18
 
 State: TypeAlias = "tuple[tuple[str, int, int, int], ...]"
 """Files of a build folder that a job runs: name, inode, time of the last change and size."""
@@ -65,7 +65,7 @@ def _numbered(folder: Path) -> Iterator[Version]:
 
 
 def is_version(name: str) -> bool:
-    return name.isascii() and name.isdigit() and name[0] != "0" and len(name) <= _MAX_DIGITS
+    return is_number(name) and not name.startswith("0")
 
 
 def state_of(folder: Path) -> State:
@@ -91,14 +91,25 @@ class Changes:
         self._seen = dict(self._taken)
         self._absent: set[Version] = set()
 
-    def take(self) -> tuple[list[Version], list[Version], list[Version]]:
-        """Return the versions that are new, have changed, and are gone since the last call."""
+    def take(self, *, at_once: bool = False) -> tuple[list[Version], list[Version], list[Version]]:
+        """Return the versions that are new, have changed, and are gone since the last call.
+
+        ``at_once``: a change counts that is seen for the first time.
+        """
         seen = {version: state_of(version.folder) for version in find_versions(self._folders)}
-        settled = {version for version, state in seen.items() if self._seen.get(version) == state}
+        settled = {
+            version
+            for version, state in seen.items()
+            if at_once or self._seen.get(version) == state
+        }
         absent = {
             version for version in self._taken if version.model and not version.folder.is_dir()
         }
-        gone = [version for version in self._taken if version in absent & self._absent]
+        gone = [
+            version
+            for version in self._taken
+            if version in absent and (at_once or version in self._absent)
+        ]
         self._absent = absent
         self._seen = seen
         new = [version for version in settled if version.model and version not in self._taken]

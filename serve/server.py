@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -194,9 +195,8 @@ class _Reloading:
                 await asyncio.wait_for(told.wait(), self._options.watch_s)
             is_told = told.is_set()
             told.clear()
-            if is_told:
-                await asyncio.to_thread(self._served.changes.take)
-            new, changed, gone = await asyncio.to_thread(self._served.changes.take)
+            take = partial(self._served.changes.take, at_once=is_told)
+            new, changed, gone = await asyncio.to_thread(take)
             if is_told:
                 changed = [job.version for job in self._served.jobs if job.version not in gone]
             for version in gone:

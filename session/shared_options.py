@@ -86,7 +86,7 @@ def _sizes_of(option: str, texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     for text in texts:
         name, _, sizes = text.rpartition("=")
         parts = sizes.split(",") if sizes else []  # a scalar has no sizes
-        if not name or not all(map(_is_number, parts)):
+        if not name or not all(map(is_number, parts)):
             raise ValueError(f"{text!r} is not of the form IN=1,3,224,224")
         if name in by_name:
             raise RankSliceError(Mistake(f"{option} {name}", "is given twice", "leave one out"))
@@ -94,7 +94,8 @@ def _sizes_of(option: str, texts: Sequence[str]) -> dict[str, tuple[int, ...]]:
     return by_name
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Return whether a text is a natural number of at most 18 digits."""
     return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
 
 

@@ -16,6 +16,7 @@ from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.reading.read_json import read_json
 from rankslice.framework.wording import quoted
 from rankslice.measurement.accuracy import TrueBox
+from rankslice.session.shared_options import is_number
 
 OPTION = "--truth"
 _MAX_BYTES = 1 << 28
@@ -113,7 +114,7 @@ def _of_folders(path: Path, folders: Sequence[Path], names: Sequence[str]) -> Tr
 
 def _numbered(where: str, called: Sequence[str], names: Sequence[str]) -> list[int]:
     """Return the numbers of classes by their names."""
-    if all(name.isascii() and name.isdigit() for name in called):
+    if all(map(is_number, called)):
         return [int(name) for name in called]
     if not names:
         order = sorted(set(called))
@@ -146,7 +147,7 @@ def _of_csv(path: Path, names: Sequence[str]) -> Truth:
         if len(row) < 2
     )
     cells = [(row[0].strip(), row[1].strip()) for _, row in rows]
-    if not names and not all(cell.isascii() and cell.isdigit() for _, cell in cells):
+    if not names and not all(is_number(cell) for _, cell in cells):
         expected = "give the names of the classes with --labels"
         raise RankSliceError(Mistake(str(path), "names classes by words", expected))
     numbers = _numbered(str(path), [cell for _, cell in cells], names)

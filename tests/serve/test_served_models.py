@@ -131,6 +131,18 @@ def test_a_change_counts_once_it_is_the_same_twice(built: Path, tmp_path: Path) 
     assert () == state_of(two.folder)
 
 
+def test_all_changes_count_at_once_when_told_to_follow_them(built: Path, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    copied(built, models / "a" / "1")
+    one, two = (Version(models / "a" / number, "a", number) for number in "12")
+    changes = Changes([models])
+    copied(built, two.folder)
+    changes.take()  # as seen by a look just before
+    shutil.rmtree(one.folder)
+    assert ([two], [], [one]) == changes.take(at_once=True)
+    assert ([], [], []) == changes.take(at_once=True)
+
+
 def test_a_version_that_is_removed_goes_when_no_request_holds_it() -> None:
     async def remove() -> list[str]:
         model, ends = Model(Doubling()), []

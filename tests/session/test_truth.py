@@ -95,6 +95,7 @@ def test_annotations_of_pascal_voc(tmp_path: Path) -> None:
         ("t.csv", "a.png\n", r"line 1: has 1 cells; expected image,class"),
         ("t.csv", "a.png,cow\n", "the model has no class 'cow'"),
         ("t.csv", 'a,"b\n', "is no CSV file"),
+        ("t.csv", f"a.png,{'9' * 5000}\n", "the model has no class '999"),
         ("t.json", "[1]", "these are no COCO annotations"),
         ("t.json", '{"images": 3}', "these are no COCO annotations"),
         ("t.json", json.dumps({**COCO, "categories": []}), "these are no COCO annotations"),

@@ -11,6 +11,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Graph, Layer, Tensor
@@ -85,7 +86,13 @@ def _read_by(graph: Graph, effects: frozenset[str]) -> frozenset[str]:
     return frozenset(used)
 
 
-def partition(graph: Graph, rank_of: Mapping[str, int], *, budget: int = BUDGET) -> Partition:
+def partition(
+    graph: Graph,
+    rank_of: Mapping[str, int],
+    *,
+    group_of: Mapping[str, object] = MappingProxyType({}),
+    budget: int = BUDGET,
+) -> Partition:
     """Return the model cut into as few segments as can be found, of one rank each.
 
     Constant layers are copied into every segment that needs them, whatever ``rank_of`` says, and
@@ -97,12 +104,15 @@ def partition(graph: Graph, rank_of: Mapping[str, int], *, budget: int = BUDGET)
     Args:
         rank_of: The rank of each layer; constant and unused ones may be missing, and dequantisers
             that make no model output.
+        group_of: The group of each layer, ``None`` for those that are missing. Layers of different
+            groups are never in one segment, even if they have one rank.
         budget: Number of states that the exact search may expand before it gives way to a
             heuristic one.
 
     Raises:
         RankSliceError: Nothing is left to run, a model output is not one of its tensors, layers
-            that cannot be apart are on several ranks, or the size of a tensor that enters, leaves
+            that cannot be apart are on several ranks or in several groups, a layer needs a copy of
+            one of another group, or the size of a tensor that enters, leaves
             or crosses between segments is not known, zero, or more than 2^31 - 1 bytes. All
             mistakes at once.
     """
@@ -112,8 +122,16 @@ def partition(graph: Graph, rank_of: Mapping[str, int], *, budget: int = BUDGET)
     if not layers:
         raise RankSliceError(Mistake(graph.name, "the model has no layers to run"))
     grouping = Grouping(maker)
-    raise_mistakes(bond_mistakes(graph, layers, grouping.items, rank_of))
-    positions, is_minimal = grouping.blocks([rank_of[layer.name] for layer in layers], budget)
+    mistakes = (
+        *bond_mistakes(graph, layers, grouping.items, rank_of),
+        *_group_mistakes(maker, grouping, group_of),
+    )
+    raise_mistakes(mistakes)
+    positions, is_minimal = grouping.blocks(
+        [rank_of[layer.name] for layer in layers],
+        budget,
+        groups=[group_of.get(layer.name) for layer in layers],
+    )
     count: Counter[int] = Counter()
     segments: list[PartitionSegment] = []
     for block in positions:
@@ -144,7 +162,8 @@ class SegmentMaker:
         """Those that are copied to their readers."""
         self.reads: dict[str, tuple[Tensor, ...]] = {}
         """What layers, or the copies that they need, read from others, by the layer's name."""
-        self._copies: dict[str, frozenset[str]] = {}
+        self.copies_for: dict[str, frozenset[str]] = {}
+        """Names of the copies that a layer needs, by its own."""
         self._given = {tensor.name for tensor in graph.outputs}
         self._position = {layer.name: number for number, layer in enumerate(graph.layers)}
         self._readers: dict[str, set[str]] = defaultdict(set)
@@ -157,7 +176,7 @@ class SegmentMaker:
                 seen = (*tensors.values(),), needed | {layer.name}
                 behind |= {tensor.name: seen for tensor in layer.outputs}
             else:
-                self.reads[layer.name], self._copies[layer.name] = (*tensors.values(),), needed
+                self.reads[layer.name], self.copies_for[layer.name] = (*tensors.values(),), needed
                 for name in tensors:
                     self._readers[name].add(layer.name)
 
@@ -167,7 +186,7 @@ class SegmentMaker:
         made = {tensor.name: tensor for layer in block for tensor in layer.outputs}
         read = (tensor for layer in block for tensor in self.reads[layer.name])
         inputs = {tensor.name: tensor for tensor in read if tensor.name not in made}
-        copies = {name for layer in block for name in self._copies[layer.name]}
+        copies = {name for layer in block for name in self.copies_for[layer.name]}
         positions = sorted(self._position[name] for name in names | copies)
         layers = tuple(self.graph.layers[position] for position in positions)
         smallest = min(self.graph.inputs, key=lambda tensor: tensor.nbytes or math.inf)
@@ -198,14 +217,23 @@ class Grouping:
         self._between = between_items(self.items, self._predecessors)
 
     def blocks(
-        self, ranks: Sequence[int], budget: int = BUDGET
+        self, ranks: Sequence[int], budget: int = BUDGET, *, groups: Sequence[object] = ()
     ) -> tuple[list[tuple[int, ...]], bool]:
         """Return the positions of each segment's layers, and whether there can be no fewer.
 
-        Segments come in a topological order, by level, then rank. Layers of an item have one rank.
+        Segments come in a topological order, by level, then rank. Layers of an item have one rank
+        and one group. ``groups``: of each layer; ``()``: all are in one.
         """
+        # The search groups layers by number. Those of one rank have neighbouring ones, in the
+        # order in which the groups come first.
+        number = {group: place for place, group in enumerate(dict.fromkeys(groups))}
+        own = [number[group] for group in groups] or [0] * len(ranks)
+        sorts = sorted(set(zip(ranks, own, strict=True)))
+        colour = {sort: place for place, sort in enumerate(sorts)}
         solution = fewest_blocks(
-            [ranks[item[0]] for item in self.items], self._between, budget=budget
+            [colour[ranks[item[0]], own[item[0]]] for item in self.items],
+            self._between,
+            budget=budget,
         )
         blocks = [
             tuple(sorted(position for item in block for position in self.items[item]))
@@ -226,6 +254,23 @@ class Grouping:
             made |= dict.fromkeys(block, (level, rank))
             placed.append((level, rank, block))
         return [block for _, _, block in sorted(placed, key=lambda where: where[:2])]
+
+
+def _group_mistakes(
+    maker: SegmentMaker, grouping: Grouping, group_of: Mapping[str, object]
+) -> Iterator[Mistake]:
+    """Yield what would put layers of several groups into one segment."""
+    where = maker.graph.name
+    for item in grouping.items:
+        names = [maker.layers[position].name for position in item]
+        if len({group_of.get(name) for name in names}) > 1:
+            yield Mistake(f"{where}: layers {listed(names)}", "cannot be apart, but must not mix")
+    for layer in maker.layers:
+        for copy in sorted(maker.copies_for[layer.name]):
+            if group_of.get(copy) != group_of.get(layer.name):
+                found = f"would be copied to layer {quoted(layer.name)}, but they must not mix"
+                hint = "a dequantiser is not copied if the mapping has it"
+                yield Mistake(f"{where}: layer {quoted(copy)}", found, hint)
 
 
 def _makers(layers: Iterable[Layer]) -> dict[str, int]:

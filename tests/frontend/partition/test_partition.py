@@ -70,6 +70,44 @@ def test_a_segment_needs_only_model_inputs_and_outputs_of_segments_before_it(map
 
 
 @given(mapped_graphs())
+def test_layers_of_one_rank_but_of_different_groups_are_never_in_one_segment(mapped):
+    graph, ranks = mapped
+    graph = replace(graph, layers=tuple(replace(x, deterministic=False) for x in graph.layers))
+    ranks |= dict.fromkeys(set(names(graph.layers)) - set(ranks), 0)
+    groups = {layer.name: number % 2 for number, layer in enumerate(graph.layers)}
+    found = partition(graph, ranks, group_of=groups)
+    there = set(names(graph.inputs))
+    for segment in found.segments:
+        assert 1 == len({groups[name] for name in names(segment.layers)})
+        assert {segment.rank} == {ranks[name] for name in names(segment.layers)}
+        assert set(names(segment.inputs)) <= there
+        there |= set(names(segment.outputs))
+    for rank in ranks.values():
+        indices = [segment.index for segment in found.segments if segment.rank == rank]
+        assert list(range(len(indices))) == indices
+
+
+def test_a_layer_of_another_group_between_two_makes_three_segments():
+    graph = line_graph("a: x -> p\nb: p -> q\nc: q -> y\nd: p -> z", "y z")
+    found = partition(graph, dict.fromkeys("abcd", 0), group_of={"b": "other"})
+    assert [(0, 0, "a", "d"), (0, 1, "b"), (0, 2, "c")] == shown(found)
+    assert found.minimal
+
+
+def test_a_copy_of_a_layer_of_another_group_is_refused():
+    graph = line_graph("a: -> w\nb: x w -> y", "y")
+    with pytest.raises(RankSliceError, match="layer 'a': would be copied to layer 'b'"):
+        partition(graph, {"b": 0}, group_of={"b": "other"})
+
+
+@given(mapped_graphs())
+def test_a_single_group_changes_nothing(mapped):
+    graph, ranks = mapped
+    groups = dict.fromkeys((layer.name for layer in graph.layers), "all")
+    assert partition(graph, ranks) == partition(graph, ranks, group_of=groups)
+
+
+@given(mapped_graphs())
 def test_the_layers_of_a_segment_run_one_after_the_other_from_its_inputs(mapped):
     for segment in partition(*mapped).segments:
         there = set(names(segment.inputs))

@@ -27,7 +27,7 @@ from null_jobs import keys_of_cores
 from pipeline_efficiency import model_of
 from timing import console, in_turns, machine, print_table, ratios, spread
 
-from rankslice.framework.specs.assign import assign, entry_of
+from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.read_mapping import read_mapping
 from rankslice.frontend.formats import read_model, submodel_files
 from rankslice.frontend.formats.pieces import write_submodel
@@ -92,7 +92,7 @@ def copy(model: Path, target: Path) -> None:
 def split(model: Path, mapping: Path, target: Path) -> None:
     """Read the model, partition it, and write the sub-models."""
     loaded = read_model(model)
-    cut = partition(loaded.graph, entry_of(assign(read_mapping(mapping), loaded.graph)))
+    cut = partition(loaded.graph, assign(read_mapping(mapping), loaded.graph).entry_of)
     target.mkdir()
     for number, part in enumerate(cut.segments):
         path = target / f"{number}{model.suffix}"

@@ -50,6 +50,10 @@ class ByteRange:
     length: int
 
 
+Box: TypeAlias = tuple[tuple[int, int], ...]
+"""Part of a tensor: by axis, where it begins and where it ends."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """A tensor that a frame computes: a model input, or an output of a layer."""
@@ -84,6 +88,17 @@ AnyTensor: TypeAlias = Tensor | JobTensor
 
 
 @dataclass(frozen=True, slots=True)
+class StoredPart:
+    """A box of a constant's stored values."""
+
+    box: Box
+    shape: tuple[int, ...]
+    """Of all that is stored."""
+    name: str
+    """Of the constant that is stored."""
+
+
+@dataclass(frozen=True, slots=True)
 class Weight:
     """A constant stored in the model: only its description and where its bytes lie."""
 
@@ -97,6 +112,15 @@ class Weight:
     data: ByteRange | None
     """The values as contiguous little-endian bytes, in the model file or in a file beside it;
     ``None`` where the format stores them otherwise inside ``record``."""
+    part: StoredPart | None = None
+    """Which of the stored values it has, if not all of them."""
+    content: bytes | None = None
+    """The values of one that no file has, little-endian; ``record`` and ``data`` mean nothing."""
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the model has it as it is."""
+        return self.part is None and self.content is None
 
 
 RANDOM = "a generator of random numbers"
@@ -104,8 +128,41 @@ RANDOM = "a generator of random numbers"
 
 
 @dataclass(frozen=True, slots=True)
+class PartOf:
+    """A layer that makes a part of what a layer of the model file makes."""
+
+    changes: tuple[tuple[str, object], ...] = ()
+    """Settings that it has instead: see :mod:`rankslice.frontend.rewriting.regions`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crop:
+    """A layer that takes a box out of a tensor."""
+
+    box: Box
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A layer that puts tensors one behind the other."""
+
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """A layer that adds tensors of one shape."""
+
+    activation: str = ""
+    """What the format's operator does with the sum: a fused activation function."""
+
+
+Making: TypeAlias = PartOf | Crop | Join | Sum
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
-    """One node or operator of the model file."""
+    """One node or operator: of the model file, or made."""
 
     name: str
     """Unique in the graph: the node's name, or ``<Op>_<index>`` if it has none."""
@@ -117,8 +174,9 @@ class Layer:
     """Tensors the layer makes; omitted optional outputs left out."""
     weights: tuple[Weight, ...]
     """Constants it reads, once each; a weight that layers share is the same object in each."""
-    record: ByteRange
-    """The layer's own record in the model file (ONNX: the ``NodeProto`` message)."""
+    record: ByteRange | bytes
+    """The layer's own record in the model file (ONNX: the ``NodeProto`` message). Of one that is
+    made, the record of the layer that it comes from, until its format has written it."""
     deterministic: bool = True
     """False for random generators: such a layer is not constant even without inputs."""
     operands: tuple[Tensor | Weight | None, ...] = ()
@@ -130,6 +188,12 @@ class Layer:
     lasting: tuple[str, ...] = ()
     """What it takes along from frame to frame, in words: ``the variable 'counter'``; so it needs
     all frames, in their order."""
+    origin: str = ""
+    """Name of the model's layer that it comes from; empty if it is one itself."""
+    making: Making | None = None
+    """How it is made, if no model file has it."""
+    is_copied: bool = False
+    """Whether each segment that reads from it has it as its own, unless it has a rank."""
 
     @property
     def settings(self) -> dict[str, AttributeValue]:

@@ -7,8 +7,31 @@ Example:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from rankslice.backend.runtime.job import Rank
+
+WAYS = ("rows", "columns", "outputs", "inputs", "heads")
+"""How layers can be split: by rows, columns or channels of their results, by the channels over
+which their last one sums, or by attention heads."""
+
+HALOS = ("recompute", "exchange")
+"""What a part does for the rows that it needs of its neighbours: it computes them, too, or receives
+them."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPart:
+    """A part of layers; the other parts are in other keys."""
+
+    layers: tuple[str, ...]
+    """As in :attr:`MappingEntry.layers`."""
+    by: str
+    """One of :data:`WAYS`."""
+    share: float = 1
+    """Of the whole, in proportion to the shares of the other parts; more than 0."""
+    halo: str = "recompute"
+    """One of :data:`HALOS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +40,9 @@ class MappingEntry:
 
     key: str
     """As written: ``edge01_cpu0-3.2``, or ``edge01_gpu*3|edge02_cpu0-3`` for ranks in turn."""
-    layers: tuple[str, ...]
-    """As written: names of layers or of output tensors, and ranges ``first..last``."""
+    layers: tuple[str | LayerPart, ...]
+    """As written: names of layers or of output tensors, and ranges ``first..last``; and parts of
+    such layers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +51,38 @@ class Mapping:
 
     name: str
     entries: tuple[MappingEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Layers that are split together."""
+
+    where: str
+    """Its first part in the mapping file, for messages."""
+    layers: tuple[str, ...]
+    """Names, in the graph's order."""
+    by: str
+    halo: str
+    parts: tuple[tuple[int, float], ...]
+    """The number of the mapping's entry, and the share, of each."""
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The layers of a mapping's entries."""
+
+    layers: tuple[tuple[str, ...], ...]
+    """By entry: names of layers that it has as a whole, in the graph's order."""
+    blocks: tuple[Block, ...] = ()
+
+    @cached_property
+    def entry_of(self) -> dict[str, int]:
+        """The entry of each layer: the first, of a constant layer that is in several."""
+        entries: dict[str, int] = {}
+        for entry, layers in enumerate(self.layers):
+            for layer in layers:
+                entries.setdefault(layer, entry)
+        return entries
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,17 +29,19 @@ def is_dequantiser(layer: Layer) -> bool:
 def copied_layers(graph: Graph, placed: Collection[str]) -> frozenset[str]:
     """Return the names of the layers that each segment that reads from them has as its own.
 
-    These are the constant layers, and the dequantisers that have no rank and make no model output.
+    These are the constant layers, and of those that have no rank and make no model output the
+    dequantisers and the made ones that are for copying.
     """
     outputs = {tensor.name for tensor in graph.outputs}
     bound = {name for bond in graph.bonds for name in bond.layers}
-    dequantisers = {
+    others = {
         layer.name
         for layer in graph.layers
-        if layer.op in _DEQUANTISERS and layer.name not in {*placed, *bound}
+        if layer.op in _DEQUANTISERS or layer.is_copied
+        if layer.name not in {*placed, *bound}
         if outputs.isdisjoint(tensor.name for tensor in layer.outputs)
     }
-    return constant_layers(graph) | dequantisers
+    return constant_layers(graph) | others
 
 
 def quantiser_ranks(graph: Graph, rank_of: Mapping[str, int]) -> dict[str, int]:

@@ -63,8 +63,9 @@ NARROWER = {
 PARTS = {
     "frontend": {
         "partition": (),
-        "formats": ("partition",),
-        "costs": ("formats", "partition"),
+        "rewriting": (),
+        "formats": ("partition", "rewriting"),
+        "costs": ("formats", "partition", "rewriting"),
         "plan": ("partition",),
     },
 }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.graph import Graph, constant_layers
-from rankslice.framework.mapping import Mapping
+from rankslice.framework.mapping import Assignment, Block, LayerPart, Mapping
 from rankslice.framework.quantisers import copied_layers, is_quantiser, quantiser_ranks
 from rankslice.framework.wording import bare, listed, quoted
 
@@ -36,18 +36,21 @@ class _Item:
     where: str
     layers: tuple[str, ...]
     """Empty if the text is not understood."""
+    part: LayerPart | None = None
+    """If it is a part of them: which."""
 
 
 class _UnknownError(RankSliceError):
     """A text names no layer of the model."""
 
 
-def assign(mapping: Mapping, graph: Graph) -> tuple[tuple[str, ...], ...]:
-    """Return by entry the names of its layers, once each, in the graph's order.
+def assign(mapping: Mapping, graph: Graph) -> Assignment:
+    """Return which layers each entry has, in the graph's order, and which are split.
 
     A text is a layer's name; if there is none of this name, the name of a tensor that a layer
     makes; if it is neither, it can be a range ``first..last`` in the graph's order. Every layer
-    must be in one key; constant layers (see :func:`rankslice.framework.graph.constant_layers`) may
+    must be in one key, as a whole or in parts: the parts of the same layers, split in the same way,
+    make a block. Constant layers (see :func:`rankslice.framework.graph.constant_layers`) may
     be in none or in several, since they are copied to where they are needed. Layers that only
     quantise or dequantise may be left out: :mod:`rankslice.framework.quantisers` says where they go
     then.
@@ -60,9 +63,13 @@ def assign(mapping: Mapping, graph: Graph) -> tuple[tuple[str, ...], ...]:
     )
     items, mistakes = _items(mapping, names)
     constant = constant_layers(graph)
+    count = len(mapping.entries)
     layers_of: list[set[str]] = [set() for _ in mapping.entries]
     for item in items:
         layers_of[item.entry].update(item.layers)
+    parts_of = [
+        {n for i in items if i.part and i.entry == e for n in i.layers} for e in range(count)
+    ]
     mistakes += _in_several_keys(items, constant)
     unclear = {item.entry for item in items if not item.layers}
     for number, (entry, layers) in enumerate(zip(mapping.entries, layers_of, strict=True)):
@@ -72,22 +79,54 @@ def assign(mapping: Mapping, graph: Graph) -> tuple[tuple[str, ...], ...]:
                 found += " but constant ones, which are copied to where they are needed"
             expected = "give it a layer, or leave the key out"
             mistakes.append(Mistake(f"{mapping.name}: {bare(entry.key)}", found, expected))
+    blocks, wrong = _blocks(items, names)
+    mistakes += wrong
     placed = {layer: item.entry for item in items for layer in item.layers}
+    # A quantiser between layers that are split is split with them.
+    placed |= {n: count + at for at, block in enumerate(blocks) for n in block.layers}
     served = quantiser_ranks(graph, placed)
     mistakes += _missing(mapping, graph, {*placed, *served, *copied_layers(graph, placed)})
     raise_mistakes(mistakes)
+    layers_of += [{*block.layers} for block in blocks]
     for layer, number in served.items():
         layers_of[number].add(layer)
-    return tuple(tuple(sorted(layers, key=names.position.__getitem__)) for layers in layers_of)
+    ordered = [tuple(sorted(layers, key=names.position.__getitem__)) for layers in layers_of]
+    whole = (
+        tuple(name for name in layers if name not in parts)
+        for layers, parts in zip(ordered, parts_of, strict=False)
+    )
+    return Assignment(
+        tuple(whole),
+        tuple(
+            replace(block, layers=layers)
+            for block, layers in zip(blocks, ordered[count:], strict=True)
+        ),
+    )
 
 
-def entry_of(assigned: Sequence[Sequence[str]]) -> dict[str, int]:
-    """Return the entry of each layer: the first, of a constant layer that is in several."""
-    entries: dict[str, int] = {}
-    for entry, layers in enumerate(assigned):
-        for layer in layers:
-            entries.setdefault(layer, entry)
-    return entries
+def _blocks(items: Sequence[_Item], names: _Names) -> tuple[list[Block], list[Mistake]]:
+    """Return the layers that are split, by their first parts."""
+    groups: dict[tuple[str, ...], list[_Item]] = {}
+    for item in items:
+        if item.part and item.layers:
+            groups.setdefault(tuple(sorted(item.layers)), []).append(item)
+    blocks, mistakes = [], []
+    for group in groups.values():
+        first = group[0]
+        assert first.part
+        ways = {(item.part.by, item.part.halo) for item in group if item.part}
+        if len(ways) > 1:
+            found = "its parts are split in different ways"
+            mistakes.append(Mistake(first.where, found, "write the same `by` and `halo` in all"))
+        keys = [item.key for item in group]
+        if len(group) == 1 or len({*keys}) < len(keys):
+            found = "it is the only part" if len(group) == 1 else "two parts are in one key"
+            expected = "expected two or more keys with the same layers, a part in each"
+            mistakes.append(Mistake(first.where, found, expected))
+        parts = tuple((item.entry, item.part.share) for item in group if item.part)
+        layers = tuple(sorted(first.layers, key=names.position.__getitem__))
+        blocks.append(Block(first.where, layers, first.part.by, first.part.halo, parts))
+    return blocks, mistakes
 
 
 def _items(mapping: Mapping, names: _Names) -> tuple[list[_Item], list[Mistake | str]]:
@@ -96,17 +135,21 @@ def _items(mapping: Mapping, names: _Names) -> tuple[list[_Item], list[Mistake |
     unknown: list[Mistake | str] = []
     count = 0
     for number, entry in enumerate(mapping.entries):
-        for index, text in enumerate(entry.layers):
+        for index, item in enumerate(entry.layers):
             where = f"{mapping.name}: {bare(entry.key)}[{index}]"
+            part = item if isinstance(item, LayerPart) else None
+            texts = (item,) if isinstance(item, str) else item.layers
             layers: tuple[str, ...] = ()
             try:
-                layers = _resolve(text, names, where, hint=count < _MAX_UNKNOWN)
+                hint = count < _MAX_UNKNOWN
+                resolved = [_resolve(text, names, where, hint=hint) for text in texts]
+                layers = tuple(dict.fromkeys(name for inside in resolved for name in inside))
             except _UnknownError as error:
                 unknown += error.mistakes[: max(0, _MAX_UNKNOWN - count)]
                 count += len(error.mistakes)
             except RankSliceError as error:
                 mistakes += error.mistakes
-            items.append(_Item(number, entry.key, where, layers))
+            items.append(_Item(number, entry.key, where, layers, part))
     if count > len(unknown):
         left = count - len(unknown)
         found = f"... and {left} more names of layers that {names.model} does not have"
@@ -153,13 +196,15 @@ def _no_layer(name: str, names: _Names, where: str, *, hint: bool) -> Mistake:
 
 
 def _in_several_keys(items: list[_Item], constant: frozenset[str]) -> Iterator[Mistake]:
-    expected = "a layer in several keys is not supported yet, so keep it in one"
+    expected = "keep it in one, or give each of the keys a part of it"
     owners: dict[str, _Item] = {}
     for item in items:
         doubles: dict[str, list[str]] = {}
         for layer in item.layers:
             owner = owners.setdefault(layer, item)
-            if owner.entry != item.entry and layer not in constant:
+            if owner.part and item.part and {*owner.layers} == {*item.layers}:
+                continue
+            if (owner.entry != item.entry or owner.part or item.part) and layer not in constant:
                 doubles.setdefault(owner.key, []).append(layer)
         for key, layers in doubles.items():
             word, verb = ("layer", "is") if len(layers) == 1 else ("layers", "are")

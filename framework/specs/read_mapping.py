@@ -9,7 +9,7 @@ from typing import Any
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.ordinary_file import read_text
-from rankslice.framework.mapping import Mapping, MappingEntry
+from rankslice.framework.mapping import LayerPart, Mapping, MappingEntry
 from rankslice.framework.reading.read_json import read_json
 from rankslice.framework.specs.keys import KEY_PATTERN
 from rankslice.framework.wording import bare, described
@@ -49,7 +49,17 @@ def _mapping(pairs: tuple[tuple[str, Any], ...], name: str) -> Mapping:
     if not pairs:
         raise RankSliceError(Mistake(name, "the mapping is empty", _SHAPE))
     raise_mistakes(_mistakes(pairs, name))
-    return Mapping(name, tuple(MappingEntry(key, tuple(layers)) for key, layers in pairs))
+    return Mapping(
+        name,
+        tuple(MappingEntry(key, tuple(map(_item, layers))) for key, layers in pairs),
+    )
+
+
+def _item(item: Any) -> str | LayerPart:
+    if isinstance(item, str):
+        return item
+    values = dict(item)
+    return LayerPart(**{**values, "layers": tuple(values["layers"])})
 
 
 def mapping_schema() -> dict[str, object]:
@@ -79,6 +89,8 @@ def _mistakes(pairs: tuple[tuple[str, object], ...], name: str) -> Iterator[Mist
             yield Mistake(where, f"found {described(layers)}", "expected a list of layer names")
             continue
         for index, layer in enumerate(layers):
+            if isinstance(layer, (tuple, dict)):
+                continue
             if not isinstance(layer, str):
                 found = f"found {described(layer)}"
                 yield Mistake(f"{where}[{index}]", found, "expected the name of a layer")

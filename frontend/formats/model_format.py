@@ -15,6 +15,7 @@ from rankslice.framework.graph import Graph, Layer
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.pieces import SubModelFiles
 from rankslice.frontend.partition.partition import Partition, PartitionSegment
+from rankslice.frontend.rewriting.regions import FormOf
 
 KINDS = ("float32", "float16", "dynamic", "int8")
 """How weights and activations are stored: both in float32; weights in float16; weights in int8,
@@ -101,6 +102,14 @@ class Format(Generic[_M]):
     """Reads what the file's maker has left in it."""
     shows_bounds: bool = False
     """Whether a run of the whole model can show the sizes of any tensor."""
+    form: FormOf = lambda layer: None
+    """Says what a layer needs for a part of its result; ``None``: no rule is known."""
+    with_made_layers: Callable[[_M, Graph], _M] | None = None
+    """Gives a model another graph, and makes the records of its made layers; ``None``: its layers
+    cannot be made."""
+    channels_last: bool = False
+    """Whether an image is [batch, rows, columns, channels], and not [batch, channels, rows,
+    columns]."""
 
     @property
     def is_converted(self) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import itertools
+import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -13,7 +15,7 @@ from typing import TypeAlias, TypeVar
 from rankslice.backend.runtime.job.records import NO_FACTS, Facts
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.ordinary_file import open_ordinary
-from rankslice.framework.graph import ByteRange, Tensor
+from rankslice.framework.graph import ByteRange, StoredPart, Tensor, Weight, dtype_bits
 
 Piece: TypeAlias = bytes | ByteRange
 
@@ -51,6 +53,32 @@ class SubModelFiles:
 
 def pieces_length(pieces: Iterable[Piece]) -> int:
     return sum(len(piece) if isinstance(piece, bytes) else piece.length for piece in pieces)
+
+
+def stored_pieces(weight: Weight) -> Iterator[Piece]:
+    """Yield the values of a constant, where they lie as plain bytes."""
+    if weight.content is not None:
+        yield weight.content
+    elif weight.data is not None:
+        part = weight.part
+        yield from (weight.data,) if part is None else _ranges(weight.data, part, weight.dtype)
+
+
+def _ranges(data: ByteRange, part: StoredPart, dtype: str) -> Iterator[ByteRange]:
+    """Yield the bytes of a box of values that are stored in rows."""
+    shape, box = part.shape, part.box
+    rows = len(shape)
+    while rows and box[rows - 1] == (0, shape[rows - 1]):
+        rows -= 1
+    strides = [math.prod(shape[axis + 1 :]) * dtype_bits(dtype) // 8 for axis in range(len(shape))]
+    if not rows:
+        yield data
+        return
+    begin, end = box[rows - 1]
+    length = (end - begin) * strides[rows - 1]
+    for place in itertools.product(*(range(*ends) for ends in box[: rows - 1])):
+        offset = sum(at * stride for at, stride in zip((*place, begin), strides, strict=False))
+        yield ByteRange(data.path, data.offset + offset, length)
 
 
 def coalesce(pieces: Iterable[Piece]) -> Iterator[Piece]:

@@ -267,7 +267,7 @@ def _group_mistakes(
             yield Mistake(f"{where}: layers {listed(names)}", "cannot be apart, but must not mix")
     for layer in maker.layers:
         for copy in sorted(maker.copies_for[layer.name]):
-            if group_of.get(copy) != group_of.get(layer.name):
+            if copy in group_of and group_of[copy] != group_of.get(layer.name):
                 found = f"would be copied to layer {quoted(layer.name)}, but they must not mix"
                 hint = "a dequantiser is not copied if the mapping has it"
                 yield Mistake(f"{where}: layer {quoted(copy)}", found, hint)

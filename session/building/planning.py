@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -19,11 +19,11 @@ from rankslice.framework.errors import (
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.graph import Graph, Layer
-from rankslice.framework.mapping import Mapping as LayerMapping, Placements
+from rankslice.framework.mapping import Assignment, Mapping as LayerMapping, Placements
 from rankslice.framework.plan import ModelInfo, Plan
 from rankslice.framework.platform import Accelerator, Platform
 from rankslice.framework.profile import OTHER_SIZES, Profile, profile_from_json
-from rankslice.framework.specs.assign import assign, entry_of
+from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.read_mapping import read_mapping
 from rankslice.framework.specs.read_platform import PlatformSource, read_platform
 from rankslice.framework.wording import joined, listed, quoted
@@ -32,6 +32,7 @@ from rankslice.frontend.formats.model_format import Arrangement
 from rankslice.frontend.partition.partition import Partition, in_turns, kept, partition
 from rankslice.frontend.plan.make_plan import make_plan
 from rankslice.frontend.plan.surge_route import join_ranks, with_surge
+from rankslice.frontend.rewriting.split import split_layers
 from rankslice.session.building.build_options import BuildOptions
 
 MakeMapping: TypeAlias = Callable[[Graph, Platform], LayerMapping]
@@ -86,8 +87,9 @@ class _Placed:
 
     mapping: LayerMapping
     placements: Placements
-    layers: tuple[tuple[str, ...], ...]
-    """By entry of the mapping."""
+    assignment: Assignment
+    group_of: Mapping[str, object] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     def weighed(
         self, plan: Plan, times: KnownTimes, source: str
@@ -138,22 +140,26 @@ def plan_model(
     assert loaded
     assert boards
     assert usual
+    if usual.assignment.blocks and other is not None:
+        found = "it splits layers, and a job with a second route cannot"
+        raise RankSliceError(Mistake(usual.assignment.blocks[0].where, found, "leave out --surge"))
+    model_of_job, usual = _with_parts(loaded, usual)
 
     on_step("partitioning")
     weights: tuple[ChosenWeights, ...] = ()
-    planned = _planned(loaded, usual, options.source_board, literally)
+    planned = _planned(model_of_job, usual, options.source_board, literally)
     if profile is not None:
         assert measured
-        sha256 = file_sha256(loaded.path)
+        sha256 = file_sha256(model_of_job.path)
         known = replace(planned.plan, model=replace(planned.plan.model, sha256=sha256))
         raise_mistakes(other_model(known, measured, profile.name))
         times = KnownTimes(measured)
         if unweighted(usual.mapping):
             usual, weights = usual.weighed(planned.plan, times, profile.name)
-            planned = _planned(loaded, usual, options.source_board, literally)
+            planned = _planned(model_of_job, usual, options.source_board, literally)
     if other is not None:
         if profile is not None and unweighted(other.mapping):
-            equal = _planned(loaded, other, None, literally).plan
+            equal = _planned(model_of_job, other, None, literally).plan
             other, more = other.weighed(equal, times, profile.name)
             weights = tuple(dict.fromkeys((*weights, *more)))
         planned = _with_surge(planned, usual.placements, other, literally)
@@ -246,7 +252,23 @@ def plan_mapping(model: Model, mapping: LayerMapping, placements: Placements) ->
         RankSliceError: with all mistakes that were found.
     """
     placed = _Placed(mapping, placements, assign(mapping, model.graph))
-    return _planned(model, placed, None, literally=False)
+    return _planned(*_with_parts(model, placed), None, literally=False)
+
+
+def _with_parts(model: Model, placed: _Placed) -> tuple[Model, _Placed]:
+    """Return the model with the parts of the layers that a mapping splits."""
+    if not placed.assignment.blocks:
+        return model, placed
+    kind = format_of(model.graph)
+    if kind.with_made_layers is None:
+        found = f"layers of .{kind.name} models cannot be split"
+        hint = f"convert the model to .{kind.submodels} first"
+        raise RankSliceError(Mistake(placed.assignment.blocks[0].where, found, hint))
+    split = split_layers(model.graph, placed.assignment, kind.form, kind.channels_last)
+    changed: Model = kind.with_made_layers(model, split.graph)
+    return changed, replace(
+        placed, assignment=split.assignment, group_of=split.group_of, warnings=split.warnings
+    )
 
 
 def _planned(loaded: Model, placed: _Placed, source_board: str | None, literally: bool) -> Planned:
@@ -255,14 +277,15 @@ def _planned(loaded: Model, placed: _Placed, source_board: str | None, literally
     source = _source_rank(cut, placements.ranks, source_board)
     info = ModelInfo(loaded.graph.name, sha256="", format=format_of(loaded.graph).submodels)
     plan = make_plan(info, cut, placements.ranks, source_rank=source)
+    warnings = (*placed.warnings, *warnings)
     return Planned(loaded, cut, plan, (*placements.warnings, *loaded.graph.warnings, *warnings))
 
 
 def _cut(loaded: Model, placed: _Placed, literally: bool) -> tuple[Partition, tuple[str, ...]]:
     arrange = Arrangement if literally else format_of(loaded.graph).arrange
-    arranged = arrange(loaded.graph, entry_of(placed.layers))
-    ranks = [placed.placements.ranks_of(at) for at in range(len(placed.layers))]
-    cut = in_turns(partition(arranged.graph, arranged.rank_of), ranks)
+    arranged = arrange(loaded.graph, placed.assignment.entry_of)
+    ranks = [placed.placements.ranks_of(at) for at in range(len(placed.assignment.layers))]
+    cut = in_turns(partition(arranged.graph, arranged.rank_of, group_of=placed.group_of), ranks)
     return cut, tuple(arranged.warnings)
 
 

@@ -70,6 +70,10 @@ class OnnxModel:
     that layer or function; those without are missing."""
 
 
+def inner_data_of(model: OnnxModel, record: ByteRange | bytes) -> tuple[ByteRange, ...]:
+    return model.inner_data.get(record, ()) if isinstance(record, ByteRange) else ()
+
+
 def read_onnx(path: Path, sizes: GivenSizes = NO_SIZES) -> OnnxModel:
     """Return the graph of an ONNX model file.
 

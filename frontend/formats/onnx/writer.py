@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from onnx import (
     GraphProto,
@@ -15,10 +16,10 @@ from onnx import (
 )
 
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.graph import UNNAMED, ByteRange, Layer, Tensor, Weight
+from rankslice.framework.graph import UNNAMED, ByteRange, Layer, StoredPart, Tensor, Weight
 from rankslice.frontend.formats.model_format import FLOAT32, Conversion
 from rankslice.frontend.formats.onnx.nodes import Operator, inner_tensors, onnx_facts
-from rankslice.frontend.formats.onnx.reader import OnnxModel
+from rankslice.frontend.formats.onnx.reader import OnnxModel, inner_data_of
 from rankslice.frontend.formats.onnx.types import element_type
 from rankslice.frontend.formats.onnx.weights import is_external
 from rankslice.frontend.formats.onnx.wire import BYTES, GRAPH, INITIALIZER, RAW_DATA, SMALL, varint
@@ -29,6 +30,7 @@ from rankslice.frontend.formats.pieces import (
     coalesce,
     piece_bytes,
     pieces_length,
+    stored_pieces,
 )
 from rankslice.frontend.partition.partition import PartitionSegment
 
@@ -61,7 +63,7 @@ def onnx_submodel(
     weights = _weights(model, layers, outputs)
     nodes = [layer.record for layer in layers]
     functions = _functions(model, layers)
-    large = pieces_length([*nodes, *(weight.record for weight in weights)]) > limit
+    large = pieces_length(nodes) + sum(map(_stored_length, weights)) > limit
     outside = _outside(model, weights, (*nodes, *functions), large)
     data = _data_file(f"{name}.data", outside)
     graph = [
@@ -94,12 +96,20 @@ def _weights(model: OnnxModel, layers: Iterable[Layer], outputs: Iterable[Tensor
     read = [weight for layer in layers for weight in layer.weights]
     passed_on = [weight for weight in model.graph.weights if weight.name in output_names]
     unique = {weight.name: weight for weight in (*read, *passed_on)}
-    return sorted(unique.values(), key=lambda weight: weight.record.offset)
+    return sorted(unique.values(), key=lambda weight: (weight.record.offset, weight.name))
+
+
+def _stored_length(weight: Weight) -> int:
+    return weight.record.length if weight.is_stored else weight.nbytes
 
 
 def _functions(model: OnnxModel, layers: Iterable[Layer]) -> list[ByteRange]:
     needed = {record for layer in layers for record in model.functions.get(layer.name, ())}
     return sorted(needed, key=lambda record: record.offset)
+
+
+_Values: TypeAlias = tuple[ByteRange, StoredPart | None]
+"""Where values lie, and which of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,50 +118,51 @@ class _DataFile:
 
     name: str
     pieces: tuple[Piece, ...]
-    offsets: Mapping[ByteRange, int]
-    """Where the values lie in it, by where they lie now."""
+    offsets: Mapping[_Values, int]
+    """Where the values lie in it."""
 
 
 def _outside(
-    model: OnnxModel, weights: Iterable[Weight], records: Iterable[ByteRange], large: bool
-) -> list[ByteRange]:
+    model: OnnxModel, weights: Iterable[Weight], records: Iterable[Piece], large: bool
+) -> dict[_Values, Weight | None]:
     """Return the values that go into a file of their own, once each.
 
     Small weights stay inside: engines want to know them when they work out shapes.
     """
-    values = [
-        weight.data
+    values: dict[_Values, Weight | None] = {
+        (weight.data, weight.part): weight
         for weight in weights
-        if weight.data is not None and weight.data.length > SMALL
+        if weight.data is not None and weight.content is None and weight.nbytes > SMALL
         if large or weight.data.path != model.path
-    ]
-    values += [data for record in records for data in model.inner_data.get(record, ())]
-    return list(dict.fromkeys(values))
+    }
+    inside = (data for record in records for data in inner_data_of(model, record))
+    return values | {(data, None): None for data in inside}
 
 
-def _data_file(name: str, values: Iterable[ByteRange]) -> _DataFile:
+def _data_file(name: str, values: Mapping[_Values, Weight | None]) -> _DataFile:
     pieces: list[Piece] = []
-    offsets: dict[ByteRange, int] = {}
+    offsets: dict[_Values, int] = {}
     end = 0
-    for data in values:
+    for where, weight in values.items():
         padding = -end % _PAGE
-        pieces += [bytes(padding), data]
-        offsets[data] = end + padding
-        end += padding + data.length
+        stored = stored_pieces(weight) if weight else (where[0],)
+        pieces += [bytes(padding), *stored]
+        offsets[where] = end + padding
+        end += padding + (weight.nbytes if weight else where[0].length)
     return _DataFile(name, tuple(coalesce(pieces)), offsets)
 
 
 def _record(
-    model: OnnxModel, record: ByteRange, file: _DataFile, kind: type[GraphProto | ModelProto]
+    model: OnnxModel, record: Piece, file: _DataFile, kind: type[GraphProto | ModelProto]
 ) -> Piece:
     """Return a record: a copy, unless values of constants in it move."""
-    if record not in model.inner_data:
+    if not inner_data_of(model, record):
         return record
     holder = kind.FromString(piece_bytes(record))
     nodes = holder.node if isinstance(holder, GraphProto) else holder.functions[0].node
     outside = filter(is_external, inner_tensors(nodes))
-    for tensor, data in zip(outside, model.inner_data[record], strict=True):
-        _point(tensor, data, file)
+    for tensor, data in zip(outside, inner_data_of(model, record), strict=True):
+        _point(tensor, (data, None), data.length, file)
     moved: bytes = holder.SerializeToString()
     return moved
 
@@ -200,22 +211,23 @@ def _value_info(tensor: Tensor | Weight) -> ValueInfoProto:
 
 def _initializer(model: OnnxModel, weight: Weight, file: _DataFile) -> Iterator[Piece]:
     """Yield the record of a weight: a copy, unless its values move in or out."""
-    if weight.data is not None and weight.data in file.offsets:
+    where = (weight.data, weight.part) if weight.data is not None else None
+    if where is not None and where in file.offsets:
         tensor = _description(weight)
-        _point(tensor, weight.data, file)
+        _point(tensor, where, weight.nbytes, file)
         yield GraphProto(initializer=[tensor]).SerializeToString()
-    elif weight.data is None or weight.data.path == model.path:
+    elif weight.is_stored and (weight.data is None or weight.data.path == model.path):
         yield weight.record
     else:
         head = _description(weight).SerializeToString()
-        head += varint(RAW_DATA << 3 | BYTES) + varint(weight.data.length)
-        yield varint(INITIALIZER << 3 | BYTES) + varint(len(head) + weight.data.length) + head
-        yield weight.data
+        head += varint(RAW_DATA << 3 | BYTES) + varint(weight.nbytes)
+        yield varint(INITIALIZER << 3 | BYTES) + varint(len(head) + weight.nbytes) + head
+        yield from stored_pieces(weight)
 
 
-def _point(tensor: TensorProto, data: ByteRange, file: _DataFile) -> None:
+def _point(tensor: TensorProto, where: _Values, length: int, file: _DataFile) -> None:
     tensor.data_location = TensorProto.EXTERNAL
-    entries = {"location": file.name, "offset": file.offsets[data], "length": data.length}
+    entries = {"location": file.name, "offset": file.offsets[where], "length": length}
     del tensor.external_data[:]
     tensor.external_data.extend(
         StringStringEntryProto(key=key, value=str(value)) for key, value in entries.items()

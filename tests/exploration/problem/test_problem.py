@@ -29,7 +29,7 @@ from rankslice.framework.profile import (
     ProfiledModel,
     Span,
 )
-from rankslice.framework.specs.assign import assign, entry_of
+from rankslice.framework.specs.assign import assign
 
 
 def devices(*keys, boards=None):
@@ -180,7 +180,7 @@ def test_a_mapping_gives_each_layer_the_device_that_was_assigned(graph, data):
     chosen = data.draw(st.lists(st.integers(0, 1), min_size=len(layers), max_size=len(layers)))
     text = json.loads(json.dumps(mapping_of(made, chosen)))
     mapping = Mapping("found", tuple(MappingEntry(k, tuple(v)) for k, v in text.items()))
-    ranks = entry_of(assign(mapping, graph))
+    ranks = assign(mapping, graph).entry_of
     keys = [made.devices[device].key for device in chosen]
     assert keys == [mapping.entries[ranks[layer.name]].key for layer in layers]
 

@@ -3,8 +3,8 @@ from line_graphs import line_graph
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Graph
-from rankslice.framework.mapping import Mapping, MappingEntry
-from rankslice.framework.specs.assign import assign, entry_of
+from rankslice.framework.mapping import Assignment, Mapping, MappingEntry
+from rankslice.framework.specs.assign import assign
 
 GRAPH = line_graph(
     """
@@ -19,6 +19,10 @@ GRAPH = line_graph(
 
 
 def assigned(ranks: dict[str, list[str]], graph: Graph = GRAPH) -> tuple[tuple[str, ...], ...]:
+    return assignment(ranks, graph).layers
+
+
+def assignment(ranks: dict[str, list[str]], graph: Graph = GRAPH) -> Assignment:
     entries = tuple(MappingEntry(key, tuple(layers)) for key, layers in ranks.items())
     return assign(Mapping("mapping.json", entries), graph)
 
@@ -45,9 +49,9 @@ def test_a_layer_twice_in_one_key_counts_once() -> None:
 
 
 def test_constant_layers_may_stand_in_no_key_in_one_or_in_several() -> None:
-    result = assigned({"a_cpu0": ["scale..pool1"], "a_cpu1": ["scale", "conv2..fc"]})
-    assert (("scale", "conv1", "pool1"), ("scale", "conv2", "fc")) == result
-    assert (0, 1) == (entry_of(result)["scale"], entry_of(result)["fc"])
+    result = assignment({"a_cpu0": ["scale..pool1"], "a_cpu1": ["scale", "conv2..fc"]})
+    assert (("scale", "conv1", "pool1"), ("scale", "conv2", "fc")) == result.layers
+    assert (0, 1) == (result.entry_of["scale"], result.entry_of["fc"])
 
 
 def test_an_exact_name_wins_over_a_range() -> None:
@@ -95,9 +99,9 @@ def test_all_mistakes_are_told_at_once() -> None:
         "mapping.json: a_cpu0[2]: no layer 'nothing' in model.onnx;"
         " `rankslice inspect` lists the layers",
         "mapping.json: a_cpu2[0]: layer 'conv1' is in a_cpu0 too;"
-        " a layer in several keys is not supported yet, so keep it in one",
+        " keep it in one, or give each of the keys a part of it",
         "mapping.json: a_cpu3[0]: layer 'pool1' is in a_cpu2 too;"
-        " a layer in several keys is not supported yet, so keep it in one",
+        " keep it in one, or give each of the keys a part of it",
         "mapping.json: a_cpu4: the rank has no layers; give it a layer, or leave the key out",
         "mapping.json: a_cpu5: the rank has no layers but constant ones, which are copied to where"
         " they are needed; give it a layer, or leave the key out",
@@ -121,7 +125,7 @@ def test_long_lists_of_missing_layers_are_shortened_but_counted() -> None:
 def test_long_lists_of_layers_in_two_keys_are_shortened_but_counted() -> None:
     assert [
         "mapping.json: a_cpu1[0]: layers 'n1', 'n2', 'n3', 'n4', 'n5', ... and 36 more are in"
-        " a_cpu0 too; a layer in several keys is not supported yet, so keep it in one"
+        " a_cpu0 too; keep it in one, or give each of the keys a part of it"
     ] == mistakes_of({"a_cpu0": ["n0..n41"], "a_cpu1": ["n1..n41"]}, LONG)
 
 

@@ -41,7 +41,7 @@ def test_figure_2_of_the_autodice_paper_is_placed_and_assigned() -> None:
     assert [("edge01", (1, 2, 3)), ("edge01", (0,)), ("edge04", (4, 5))] == [
         (rank.board, rank.cores) for rank in ranks
     ]
-    assert (("MaxPool1", "Add1"), ("FC1",), ("Conv1", "Relu1")) == assign(mapping, figure)
+    assert (("MaxPool1", "Add1"), ("FC1",), ("Conv1", "Relu1")) == assign(mapping, figure).layers
 
 
 def test_autodices_own_example_runs_where_its_board_is(tmp_path: Path) -> None:

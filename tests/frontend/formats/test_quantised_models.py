@@ -14,7 +14,7 @@ from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Graph
 from rankslice.framework.mapping import Mapping, MappingEntry
 from rankslice.framework.quantisers import is_quantiser
-from rankslice.framework.specs.assign import assign, entry_of
+from rankslice.framework.specs.assign import assign
 from rankslice.frontend.formats.onnx.quantised_cuts import (
     parted_groups,
     parted_signed_averages,
@@ -52,7 +52,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def cut(graph: Graph, **layers: str) -> Partition:
     """Return the partition of a mapping with a rank per word, its layers separated by spaces."""
     entries = tuple(MappingEntry(key, tuple(names.split())) for key, names in layers.items())
-    return partition(graph, entry_of(assign(Mapping("mapping.json", entries), graph)))
+    return partition(graph, assign(Mapping("mapping.json", entries), graph).entry_of)
 
 
 def held(found: Partition) -> list[tuple[int, str]]:

@@ -97,7 +97,7 @@ def test_a_layer_of_another_group_between_two_makes_three_segments():
 def test_a_copy_of_a_layer_of_another_group_is_refused():
     graph = line_graph("a: -> w\nb: x w -> y", "y")
     with pytest.raises(RankSliceError, match="layer 'a': would be copied to layer 'b'"):
-        partition(graph, {"b": 0}, group_of={"b": "other"})
+        partition(graph, {"b": 0}, group_of={"a": "one", "b": "other"})
 
 
 @given(mapped_graphs())

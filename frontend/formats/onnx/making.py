@@ -1,0 +1,158 @@
+"""ONNX nodes of layers that no file has, and of parts of layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import GraphProto, NodeProto, helper, numpy_helper
+
+from rankslice.framework.graph import (
+    ByteRange,
+    Crop,
+    Graph,
+    Join,
+    Layer,
+    PartOf,
+    Sum,
+    Tensor,
+    Weight,
+    values_bytes,
+)
+from rankslice.frontend.formats.onnx.nodes import attributes_of, operators_of
+from rankslice.frontend.formats.onnx.reader import OnnxModel
+from rankslice.frontend.formats.pieces import piece_bytes
+
+_SLICE_HAS_OPERANDS, _GEMM_NEEDS_NO_BIAS = 10, 11
+"""From these versions of ONNX's operators on."""
+
+_NOWHERE = ByteRange(Path(), 0, 0)
+
+
+def with_made_layers(model: OnnxModel, graph: Graph) -> OnnxModel:
+    """Return a model with another graph, whose made layers have got their nodes."""
+    maker = _Maker(model)
+    layers = tuple(maker.layer(layer) if layer.making else layer for layer in graph.layers)
+    weights = {weight.name: weight for layer in layers for weight in layer.weights}
+    weights = {**{weight.name: weight for weight in graph.weights}, **weights}
+    return replace(
+        model,
+        graph=replace(graph, layers=layers, weights=tuple(weights.values())),
+        operators={**model.operators, **maker.operators},
+    )
+
+
+class _Maker:
+    def __init__(self, model: OnnxModel) -> None:
+        self._model = model
+        self._opset = max((v for domain, v in model.opsets if domain in ("", "ai.onnx")), default=1)
+        self._read: dict[Weight, Weight] = {}
+        self.operators = dict(model.operators)
+
+    def layer(self, layer: Layer) -> Layer:
+        operands: list[Tensor | Weight | None] = [
+            self._plain(o) if isinstance(o, Weight) else o for o in layer.operands
+        ]
+        node = NodeProto()
+        if isinstance(layer.making, PartOf):
+            assert isinstance(layer.record, ByteRange)
+            node.CopyFrom(GraphProto.FromString(piece_bytes(layer.record)).node[0])
+            operands = _changed(layer, node, operands, dict(layer.making.changes))
+            if layer.op == "Gemm" and operands[2:] == [None] and self._opset < _GEMM_NEEDS_NO_BIAS:
+                operands[2] = _zero(layer)
+        elif isinstance(layer.making, Crop):
+            operands += self._sliced(layer, node, layer.making)
+        elif isinstance(layer.making, Join):
+            node.op_type = "Concat"
+            node.attribute.append(helper.make_attribute("axis", layer.making.axis))
+        elif isinstance(layer.making, Sum):
+            node.op_type = "Sum"
+        node.name = layer.name
+        while operands and operands[-1] is None:
+            operands.pop()
+        node.ClearField("input")
+        node.input.extend(operand.name if operand else "" for operand in operands)
+        node.ClearField("output")
+        node.output.extend(tensor.name for tensor in layer.outputs)
+        self.operators[layer.name] = operators_of([node], {})
+        weights = dict.fromkeys(one for one in operands if isinstance(one, Weight))
+        return replace(
+            layer,
+            record=GraphProto(node=[node]).SerializeToString(),
+            operands=tuple(operands),
+            weights=tuple(weights),
+            attributes=attributes_of(node),
+        )
+
+    def _sliced(self, layer: Layer, node: NodeProto, crop: Crop) -> Iterator[Weight]:
+        node.op_type = "Slice"
+        shape = layer.inputs[0].shape or ()
+        axes = [axis for axis, ends in enumerate(crop.box) if ends != (0, shape[axis])]
+        starts, ends = ([crop.box[axis][side] for axis in axes] for side in (0, 1))
+        if self._opset < _SLICE_HAS_OPERANDS:
+            for name, values in (("starts", starts), ("ends", ends), ("axes", axes)):
+                node.attribute.append(helper.make_attribute(name, values))
+            return
+        yield _integers(layer, "starts", starts)
+        yield _integers(layer, "ends", ends)
+        yield _integers(layer, "axes", axes)
+
+    def _plain(self, weight: Weight) -> Weight:
+        """Return a weight; a part of one whose values are not stored as plain bytes has its own."""
+        if weight.part is None or weight.data is not None:
+            return weight
+        if weight not in self._read:
+            tensor = GraphProto.FromString(piece_bytes(weight.record)).initializer[0]
+            values = numpy_helper.to_array(tensor)[tuple(slice(*e) for e in weight.part.box)]
+            content = np.ascontiguousarray(values).tobytes()
+            self._read[weight] = replace(weight, content=content, part=None)
+        return self._read[weight]
+
+
+def _changed(
+    layer: Layer,
+    node: NodeProto,
+    operands: list[Tensor | Weight | None],
+    changes: Mapping[str, Any],
+) -> list[Tensor | Weight | None]:
+    if "pads" in changes and node.op_type != "Pad":
+        begins, ends = zip(*changes["pads"], strict=True)
+        _set(node, "pads", [*begins, *ends])
+        _set(node, "auto_pad", None)
+        _set(node, "ceil_mode", None)
+    elif "pads" in changes:
+        begins, ends = zip(*changes["pads"], strict=True)
+        operands[1:2] = [_integers(layer, "pads", [*begins, *ends])]
+    if "group" in changes:
+        _set(node, "group", changes["group"])
+    if "shape" in changes:
+        operands[1:2] = [_integers(layer, "shape", changes["shape"])]
+    if node.op_type == "Concat":
+        operands = [operand for operand in operands if operand is not None]
+    return operands
+
+
+def _set(node: NodeProto, name: str, value: int | Sequence[int] | None) -> None:
+    """Set an attribute; ``None`` takes it away."""
+    others = [attribute for attribute in node.attribute if attribute.name != name]
+    node.ClearField("attribute")
+    node.attribute.extend(others)
+    if value is not None:
+        node.attribute.append(helper.make_attribute(name, value))
+
+
+def _zero(layer: Layer) -> Weight:
+    dtype = layer.outputs[0].dtype
+    content = bytes(values_bytes(dtype, (1,)))
+    name = f"no bias of {layer.name}"
+    return Weight(name, dtype, (1,), len(content), _NOWHERE, None, content=content)
+
+
+def _integers(layer: Layer, what: str, values: Sequence[int]) -> Weight:
+    """Return a made operand: a list of int64."""
+    content = np.asarray(values, "<i8").tobytes()
+    name = f"{what} of {layer.name}"
+    return Weight(name, "int64", (len(values),), len(content), _NOWHERE, None, content=content)

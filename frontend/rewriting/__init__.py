@@ -1,0 +1,1 @@
+"""Steps from graph to graph, before layers are grouped into segments."""

@@ -1,0 +1,511 @@
+"""What operators need of their operands for a part of their result.
+
+A format describes each of its operators by one of these forms. One table of rules then serves rows,
+columns, channels, heads and tokens of all formats.
+
+Changes of a layer that makes a part, by name:
+
+* ``pads``: padding by axis that the window moves along, before and behind it
+* ``group``: groups of channels
+* ``shape``: sizes of the result, for a layer that is told them
+* ``without``: numbers of the operands that it does not have
+* ``partial``: it makes a part of a sum, without the format's activation function
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+from rankslice.framework.graph import Box, Layer
+from rankslice.frontend.rewriting.boxes import intersection, sizes, whole, with_ends
+
+Changes: TypeAlias = tuple[tuple[str, object], ...]
+
+_SUMMED = ("float", "bfloat", "int32", "int64")
+"""How names of types begin whose partial sums can be added."""
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPart:
+    """How a layer makes a part of its result."""
+
+    region: Box
+    """What the part's result stands for."""
+    operands: tuple[Box | None, ...]
+    """What it needs of each operand; ``None``: all of it, or it has none there."""
+    changes: Changes = ()
+    valid: Box | None = None
+    """Where the values of the result are right, if not everywhere."""
+
+    @property
+    def usable(self) -> Box:
+        return self.valid or self.region
+
+
+class Form(Protocol):
+    """What is known of an operator with one result."""
+
+    def part(self, layer: Layer, box: Box) -> LayerPart | None:
+        """Return how a layer makes at least a box of its result; ``None``: not by parts."""
+
+    def summand(self, layer: Layer, begin: int, end: int) -> LayerPart | None:
+        """Return how it makes the sum over a range of the axis that :meth:`contracted` names."""
+
+    def contracted(self, layer: Layer) -> tuple[int, int] | None:
+        """Return the operand, and its axis, over which products are summed."""
+
+    def first_axis(self, layer: Layer, by: str) -> int | None:
+        """Return the axis of the result that has its rows, columns or outputs, if the form says."""
+
+
+FormOf: TypeAlias = Callable[[Layer], Form | None]
+"""What a format knows of a layer's operator; ``None``: nothing."""
+
+
+class _Form:
+    """A form without sums."""
+
+    def summand(self, layer: Layer, begin: int, end: int) -> LayerPart | None:
+        return None
+
+    def contracted(self, layer: Layer) -> tuple[int, int] | None:
+        return None
+
+    def first_axis(self, layer: Layer, by: str) -> int | None:
+        return None
+
+
+def shape_of(layer: Layer, operand: int) -> tuple[int, ...]:
+    """Return the shape of an operand; ``()`` if it is omitted."""
+    held = layer.operands[operand] if operand < len(layer.operands) else None
+    return (held.shape or ()) if held is not None else ()
+
+
+def result_shape(layer: Layer) -> tuple[int, ...]:
+    return layer.outputs[0].shape or ()
+
+
+def _broadcast(region: Box, result: Sequence[int], shape: Sequence[int]) -> Box | None:
+    """Return what a result's region needs of an operand that is broadcast to it."""
+    if len(shape) > len(result):
+        return None
+    behind = region[len(region) - len(shape) :]
+    return tuple((0, 1) if size == 1 else ends for size, ends in zip(shape, behind, strict=True))
+
+
+def _per_channel(layer: Layer, axes: Mapping[int, int], ends: tuple[int, int]) -> dict[int, Box]:
+    """Return what is needed of operands with a value per channel; of those with one value, all."""
+    channels = {}
+    for operand, axis in axes.items():
+        shape = shape_of(layer, operand)
+        if shape and shape[axis] > 1:
+            channels[operand] = with_ends(whole(shape), axis, ends)
+    return channels
+
+
+def _by_operand(layer: Layer, boxes: Mapping[int, Box | None]) -> tuple[Box | None, ...]:
+    return tuple(boxes.get(number) for number in range(len(layer.operands)))
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise(_Form):
+    """Each value of the result is made of the values at its place, and on axes that it mixes."""
+
+    mixes: tuple[int, ...] = ()
+    """Axes of the result that cannot be split."""
+    along: Mapping[int, int] = field(default_factory=dict)
+    """Operands with a value for each place of an axis -> the axis of the result."""
+    parameters: tuple[int, ...] = ()
+    """Operands that hold settings: needed as they are."""
+
+    def part(self, layer: Layer, box: Box) -> LayerPart | None:
+        result = result_shape(layer)
+        region = box
+        for axis in self.mixes:
+            region = with_ends(region, axis, (0, result[axis]))
+        boxes: dict[int, Box | None] = {}
+        for number, operand in enumerate(layer.operands):
+            if operand is None or number in self.parameters:
+                continue
+            if number in self.along:
+                boxes |= _per_channel(layer, {number: 0}, region[self.along[number]])
+            else:
+                boxes[number] = _broadcast(region, result, operand.shape or ())
+                if boxes[number] is None:
+                    return None
+        return LayerPart(region, _by_operand(layer, boxes))
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How a window moves along one axis."""
+
+    size: int
+    """What it spans: with gaps, if it is dilated."""
+    stride: int
+    before: int
+    """Padding."""
+    after: int
+
+    def needs(self, ends: tuple[int, int]) -> tuple[int, int]:
+        """Return what a range of the result needs, padding included."""
+        begin, end = ends
+        return begin * self.stride - self.before, (end - 1) * self.stride - self.before + self.size
+
+    def without_pads(self, ends: tuple[int, int], size: int) -> _AlongAxis | None:
+        """Return a range of the input on which equal rules of padding give a range of the result.
+
+        The window pads by the size of its input: by ``SAME`` of TensorFlow. The padding at a cut
+        makes wrong values, so the range of the result is longer, and the right ones are in it.
+
+        Args:
+            size: of the whole input.
+        """
+        low, high = self.needs(ends)
+        starts = range(max(low, 0), max(low - self.size - 2 * self.stride, 0) - 1, -1)
+        stops = range(min(high, size), min(high + self.size + 2 * self.stride, size) + 1)
+        fitting = []
+        for start in starts:
+            for stop in stops:
+                count = -(-(stop - start) // self.stride)
+                total = max((count - 1) * self.stride + self.size - (stop - start), 0)
+                first, off = divmod(start - total // 2 + self.before, self.stride)
+                covers = 0 <= first <= ends[0] and ends[1] <= first + count
+                is_right = (low >= start or start == 0) and (high <= stop or stop == size)
+                if covers and is_right and not off:
+                    fitting.append(_AlongAxis((start, stop), (first, first + count), (0, 0)))
+        return min(fitting, key=lambda one: one.needed[1] - one.needed[0], default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _AlongAxis:
+    needed: tuple[int, int]
+    region: tuple[int, int]
+    pads: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """The weights of a convolution."""
+
+    operand: int
+    outputs: int
+    """Axis of its output channels."""
+    inputs: int
+    """Axis of the input channels, of a group."""
+    groups: int = 1
+    per_output: Mapping[int, int] = field(default_factory=dict)
+    """Operands with a value per output channel -> their axis: biases, scales."""
+    biases: tuple[int, ...] = ()
+    """Operands that are added to the sum: the first summand has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windowed(_Form):
+    """A window moves over the input: convolutions and pools."""
+
+    axes: tuple[int, ...]
+    """Along which it moves, of the input and of the result."""
+    windows: tuple[Window, ...]
+    channels: int
+    """Axis of the channels."""
+    filters: Filters | None = None
+    sets_pads: bool = True
+    """Whether a layer can be told any padding; if not, it pads by the size of its input."""
+
+    def part(self, layer: Layer, box: Box) -> LayerPart | None:
+        shape, result = shape_of(layer, 0), result_shape(layer)
+        needed, region, valid = whole(shape), box, box
+        needed = with_ends(needed, 0, box[0])
+        pads = []
+        for axis, window in zip(self.axes, self.windows, strict=True):
+            along = self._along(window, box[axis], shape[axis], result[axis])
+            if along is None:
+                return None
+            needed = with_ends(needed, axis, along.needed)
+            region = with_ends(region, axis, along.region)
+            pads.append(along.pads)
+        boxes: dict[int, Box | None] = {0: needed}
+        changes: Changes = ()
+        if pads != [(window.before, window.after) for window in self.windows] and self.sets_pads:
+            changes = (("pads", tuple(pads)),)
+        if self.filters is None:
+            boxes[0] = with_ends(needed, self.channels, box[self.channels])
+        else:
+            filters = self.filters
+            count = filters.groups
+            each_out, each_in = (one[self.channels] // count for one in (result, shape))
+            begin, end = box[self.channels]
+            if count > 1:
+                first, last = begin // each_out, -(-end // each_out)
+                begin, end = first * each_out, last * each_out
+                boxes[0] = with_ends(needed, self.channels, (first * each_in, last * each_in))
+                if last - first < count:
+                    changes = (*changes, ("group", last - first))
+            region = with_ends(region, self.channels, (begin, end))
+            valid = with_ends(valid, self.channels, (begin, end))
+            per_output = {filters.operand: filters.outputs, **filters.per_output}
+            boxes |= _per_channel(layer, per_output, (begin, end))
+        return LayerPart(region, _by_operand(layer, boxes), changes, valid)
+
+    def _along(
+        self, window: Window, ends: tuple[int, int], size: int, result: int
+    ) -> _AlongAxis | None:
+        if ends == (0, result):
+            return _AlongAxis((0, size), ends, (window.before, window.after))
+        low, high = window.needs(ends)
+        start, stop = max(low, 0), min(high, size)
+        if start >= stop:
+            return None
+        if not self.sets_pads and (window.before or window.after):
+            return window.without_pads(ends, size)
+        return _AlongAxis((start, stop), ends, (start - low, high - stop))
+
+    def summand(self, layer: Layer, begin: int, end: int) -> LayerPart | None:
+        filters = self.filters
+        if filters is None or filters.groups > 1 or not _can_be_summed(layer):
+            return None
+        shape = shape_of(layer, filters.operand)
+        boxes: dict[int, Box | None] = {
+            0: with_ends(whole(shape_of(layer, 0)), self.channels, (begin, end)),
+            filters.operand: with_ends(whole(shape), filters.inputs, (begin, end)),
+        }
+        return _summand(layer, boxes, begin, filters.biases)
+
+    def contracted(self, layer: Layer) -> tuple[int, int] | None:
+        return (0, self.channels) if self.filters and self.filters.groups == 1 else None
+
+    def first_axis(self, layer: Layer, by: str) -> int | None:
+        if by in ("rows", "columns"):
+            place = ("rows", "columns").index(by)
+            return self.axes[place] if place < len(self.axes) else None
+        return self.channels
+
+
+@dataclass(frozen=True, slots=True)
+class Product(_Form):
+    """A product of matrices: ``[..., m, k]`` by ``[..., k, n]``, and what is added to it."""
+
+    left: int = 0
+    right: int = 1
+    turns_left: bool = False
+    """Whether the left matrix is stored transposed."""
+    turns_right: bool = False
+    per_output: tuple[int, ...] = ()
+    """Operands with a value per column of the result: scales."""
+    biases: tuple[int, ...] = ()
+    """Operands that are broadcast and added."""
+
+    def part(self, layer: Layer, box: Box) -> LayerPart | None:
+        result = result_shape(layer)
+        left, right = (shape_of(layer, number) for number in (self.left, self.right))
+        if len(left) != len(result) or len(right) < 2 or len(right) > len(result):
+            return None
+        batch = box[:-2]
+        rows, columns = box[-2:]
+        boxes: dict[int, Box | None] = {
+            self.left: self._matrix(batch, result, left, self.turns_left, rows, None),
+            self.right: self._matrix(batch, result, right, self.turns_right, None, columns),
+            **{number: _broadcast(box, result, shape_of(layer, number)) for number in self.biases},
+            **_per_channel(layer, dict.fromkeys(self.per_output, 0), columns),
+        }
+        return LayerPart(box, _by_operand(layer, boxes))
+
+    def _matrix(
+        self,
+        batch: Box,
+        result: Sequence[int],
+        shape: Sequence[int],
+        turned: bool,
+        rows: tuple[int, int] | None,
+        columns: tuple[int, int] | None,
+    ) -> Box:
+        outer = _broadcast(batch, result[:-2], shape[:-2]) or ()
+        high, wide = shape[-2:][::-1] if turned else shape[-2:]
+        matrix = (rows or (0, high), columns or (0, wide))
+        return (*outer, *(matrix[::-1] if turned else matrix))
+
+    def summand(self, layer: Layer, begin: int, end: int) -> LayerPart | None:
+        left, right = (shape_of(layer, number) for number in (self.left, self.right))
+        if not _can_be_summed(layer) or len(right) < 2:
+            return None
+        rows = len(right) - (1 if self.turns_right else 2)
+        boxes: dict[int, Box | None] = {
+            self.left: with_ends(whole(left), self._summed_axis(left), (begin, end)),
+            self.right: with_ends(whole(right), rows, (begin, end)),
+        }
+        return _summand(layer, boxes, begin, self.biases)
+
+    def _summed_axis(self, left: Sequence[int]) -> int:
+        return len(left) - (2 if self.turns_left else 1)
+
+    def contracted(self, layer: Layer) -> tuple[int, int] | None:
+        return self.left, self._summed_axis(shape_of(layer, self.left))
+
+    def first_axis(self, layer: Layer, by: str) -> int | None:
+        if by == "columns":
+            return None
+        return len(result_shape(layer)) - (2 if by == "rows" else 1)
+
+
+def _can_be_summed(layer: Layer) -> bool:
+    return layer.outputs[0].dtype.startswith(_SUMMED)
+
+
+def _summand(
+    layer: Layer, boxes: Mapping[int, Box | None], begin: int, biases: Sequence[int]
+) -> LayerPart:
+    changes: Changes = (("partial", True),)
+    if begin:
+        changes = (*changes, ("without", tuple(biases)))
+    return LayerPart(whole(result_shape(layer)), _by_operand(layer, boxes), changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Reshaped(_Form):
+    """The values in their order, with other sizes."""
+
+    is_told: bool = True
+    """Whether the layer is told the sizes; else it works them out."""
+
+    def part(self, layer: Layer, box: Box) -> LayerPart | None:
+        source, result = shape_of(layer, 0), result_shape(layer)
+        needed: list[tuple[int, int]] = []
+        at = 0
+        for ins, outs in _equal_groups(source, result):
+            ends = box[at : at + len(outs)]
+            at += len(outs)
+            inner = _same_values(ends, outs, ins)
+            if inner is None:
+                return None
+            needed += inner
+        changes: Changes = (("shape", sizes(box)),) if self.is_told else ()
+        return LayerPart(box, _by_operand(layer, {0: tuple(needed)}), changes)
+
+
+def _equal_groups(
+    source: Sequence[int], result: Sequence[int]
+) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Return the runs of axes, of both shapes, that have the same number of values."""
+    groups = []
+    i = j = 0
+    while i < len(source) or j < len(result):
+        ends = [i, j]
+        counts = [1, 1]
+        for side, shape in enumerate((source, result)):
+            if ends[side] < len(shape):
+                counts[side] = shape[ends[side]]
+                ends[side] += 1
+        while counts[0] != counts[1]:
+            side = int(counts[0] > counts[1])
+            shape = (source, result)[side]
+            counts[side] *= shape[ends[side]]
+            ends[side] += 1
+        groups.append((tuple(source[i : ends[0]]), tuple(result[j : ends[1]])))
+        i, j = ends
+    return groups
+
+
+def _same_values(ends: Box, shape: Sequence[int], other: Sequence[int]) -> Box | None:
+    """Return the box of another shape that has the values of a box; ``None`` if none does."""
+    if ends == whole(shape):
+        return whole(other)
+    first = last = 0
+    for (begin, end), size in zip(ends, shape, strict=True):
+        first, last = first * size + begin, last * size + end - 1
+    if last - first + 1 != math.prod(sizes(ends)):
+        return None
+    box: list[tuple[int, int]] = []
+    low, high = first, last
+    inner = math.prod(other)
+    is_one = True  # place so far
+    for size in other:
+        inner //= size
+        begin, end = low // inner, high // inner
+        low, high = low - begin * inner, high - end * inner
+        box.append((begin, end + 1) if is_one else (0, size))
+        is_one = is_one and begin == end
+    return tuple(box) if math.prod(sizes(tuple(box))) == last - first + 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Transposed(_Form):
+    """The axes in another order."""
+
+    permutation: tuple[int, ...]
+    """By axis of the result: that of the input."""
+
+    def part(self, layer: Layer, box: Box) -> LayerPart | None:
+        needed = [(0, 0)] * len(box)
+        for axis, source in enumerate(self.permutation):
+            needed[source] = box[axis]
+        return LayerPart(box, _by_operand(layer, {0: tuple(needed)}))
+
+
+@dataclass(frozen=True, slots=True)
+class Concatenated(_Form):
+    """The operands, one behind the other."""
+
+    axis: int
+
+    def part(self, layer: Layer, box: Box) -> LayerPart | None:
+        boxes: dict[int, Box | None] = {}
+        left_out = []
+        start = 0
+        for number, operand in enumerate(layer.operands):
+            shape = (operand.shape or ()) if operand is not None else ()
+            place = with_ends(box, self.axis, (start, start + shape[self.axis]))
+            shared = intersection(box, place)
+            if shared is None:
+                left_out.append(number)
+            else:
+                begin, end = shared[self.axis]
+                boxes[number] = with_ends(shared, self.axis, (begin - start, end - start))
+            start += shape[self.axis]
+        changes: Changes = (("without", tuple(left_out)),) if left_out else ()
+        return LayerPart(box, _by_operand(layer, boxes), changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced(_Form):
+    """Axes of the input are reduced to one value."""
+
+    axes: tuple[int, ...]
+    keeps_axes: bool = True
+    """Whether the result has them, with size 1."""
+
+    def part(self, layer: Layer, box: Box) -> LayerPart | None:
+        shape = shape_of(layer, 0)
+        others = iter(box)
+        needed = []
+        for axis, size in enumerate(shape):
+            if axis in self.axes:
+                needed.append((0, size))
+                if self.keeps_axes:
+                    next(others)
+            else:
+                needed.append(next(others))
+        return LayerPart(box, _by_operand(layer, {0: tuple(needed)}))
+
+
+@dataclass(frozen=True, slots=True)
+class Padded(_Form):
+    """Values of one number around the input."""
+
+    pads: tuple[tuple[int, int], ...]
+    """By axis."""
+
+    def part(self, layer: Layer, box: Box) -> LayerPart | None:
+        needed, pads = [], []
+        for (begin, end), size, (before, _) in zip(box, shape_of(layer, 0), self.pads, strict=True):
+            low, high = begin - before, end - before
+            start, stop = max(low, 0), min(high, size)
+            if start >= stop:
+                return None
+            needed.append((start, stop))
+            pads.append((start - low, high - stop))
+        changes: Changes = (("pads", tuple(pads)),) if tuple(pads) != self.pads else ()
+        return LayerPart(box, _by_operand(layer, {0: tuple(needed)}), changes)

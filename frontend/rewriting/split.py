@@ -1,0 +1,664 @@
+"""Layers that are split: each part computes a box of the results, and is a layer of its own.
+
+What a part needs of a tensor is cut out where the tensor is made, and put together where it is
+read. So all that crosses between ranks are ordinary tensors, and all layers are ordinary layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import TypeAlias, TypeVar
+
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.graph import (
+    Box,
+    Crop,
+    Graph,
+    Join,
+    Layer,
+    Making,
+    PartOf,
+    StoredPart,
+    Sum,
+    Tensor,
+    Weight,
+    dtype_bits,
+    values_bytes,
+)
+from rankslice.framework.mapping import Assignment, Block
+from rankslice.framework.quantisers import copied_layers
+from rankslice.framework.wording import listed, quoted
+from rankslice.frontend.rewriting.boxes import (
+    contains,
+    hull,
+    intersection,
+    sizes,
+    text_of,
+    whole,
+    with_ends,
+    within,
+)
+from rankslice.frontend.rewriting.regions import Form, FormOf, LayerPart
+
+Group: TypeAlias = tuple[object, ...] | None
+
+_INPUTS: Group = ("inputs",)
+"""Group of the layers that cut model inputs: parts must not wait for each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A graph with made layers, and where they go."""
+
+    graph: Graph
+    assignment: Assignment
+    group_of: Mapping[str, Group]
+    """Layers of different groups are in different segments."""
+    warnings: tuple[str, ...] = ()
+
+
+def split_layers(
+    graph: Graph, assignment: Assignment, form_of: FormOf, channels_last: bool
+) -> Rewritten:
+    """Return the graph with the parts of the split layers instead of these.
+
+    Raises:
+        RankSliceError: no layer of a block can be split as wanted, sizes are open or unknown, or it
+            keeps something from frame to frame.
+    """
+    placed = {*assignment.entry_of, *(name for b in assignment.blocks for name in b.layers)}
+    copied = copied_layers(graph, placed)
+    splits: list[_Split] = []
+    mistakes: list[Mistake] = []
+    for number, block in enumerate(assignment.blocks):
+        try:
+            splits.append(_Split(graph, block, number, form_of, channels_last, copied))
+        except RankSliceError as error:
+            mistakes += [one for one in error.mistakes if isinstance(one, Mistake)]
+    raise_mistakes(mistakes)
+    return _Rewriting(graph, assignment, splits, form_of, copied).result()
+
+
+class _Split:
+    """How the layers of one block are split."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        block: Block,
+        number: int,
+        form_of: FormOf,
+        channels_last: bool,
+        copied: frozenset[str],
+    ) -> None:
+        self.block, self.number = block, number
+        self.count = len(block.parts)
+        self._form_of = form_of
+        self._channels_last = channels_last
+        names = {*block.layers} - copied
+        self._layers = [layer for layer in graph.layers if layer.name in names]
+        self._where = block.where
+        self._read = {t.name for layer in graph.layers for t in layer.inputs}
+        self._read |= {tensor.name for tensor in graph.outputs}
+        raise_mistakes(self._mistakes(graph))
+        self._units = self._heads() if block.by == "heads" else 0
+        self.axis: dict[str, int] = {}
+        """By tensor that is split, of those that the block makes: the axis."""
+        self.sums: dict[str, tuple[int, int]] = {}
+        """By tensor that is made as a sum: the operand, and its axis, over which it is summed."""
+        self.whole: list[str] = []
+        """Names of the layers that cannot be split."""
+        self._decide()
+        if not self.axis and not self.sums:
+            raise RankSliceError(
+                Mistake(
+                    self._where,
+                    f"{listed(self.whole)} cannot be split by {block.by}",
+                    "it mixes what would be split, is too small, or no rule for it is known: "
+                    "choose other layers, or split by something else",
+                )
+            )
+        self.stage: dict[str, int] = {}
+        """By layer: how often the parts exchange something before it."""
+        self._count_stages()
+        self.wanted = [self._wanted(part, graph) for part in range(self.count)]
+
+    @property
+    def has_exchange(self) -> bool:
+        return self.block.by not in ("rows", "columns") or self.block.halo == "exchange"
+
+    def _mistakes(self, graph: Graph) -> Iterator[Mistake]:
+        bound = {name: bond.reason for bond in graph.bonds for name in bond.layers}
+        for layer in self._layers:
+            where = f"{self._where}: layer {quoted(layer.name)}"
+            tensors = (*layer.inputs, *self._results(layer))
+            if layer.lasting or layer.name in bound:
+                found = layer.lasting[0] if layer.lasting else bound[layer.name]
+                yield Mistake(where, f"it keeps {found}", "keep it whole, on one key")
+            elif any(tensor.is_open or tensor.shape is None for tensor in tensors):
+                yield Mistake(
+                    where, "its sizes are open", "give them with --sizes, or keep it whole"
+                )
+
+    def _results(self, layer: Layer) -> tuple[Tensor, ...]:
+        """Return what somebody reads of what a layer makes."""
+        return tuple(tensor for tensor in layer.outputs if tensor.name in self._read)
+
+    def _heads(self) -> int:
+        """Return the number of attention heads: the batch of the first product of two results."""
+        for layer in self._layers:
+            form = self._form_of(layer)
+            contracted = form.contracted(layer) if form else None
+            shape = layer.outputs[0].shape or ()
+            if contracted and len(layer.inputs) > 1 and not layer.weights and len(shape) > 2:
+                return shape[-3]
+        return 0
+
+    def ends(self, size: int) -> list[int]:
+        """Return where the parts of an axis begin, and where the last one ends."""
+        units = self._units if self._units and size % self._units == 0 else size
+        total = sum(share for _, share in self.block.parts)
+        bounds, so_far = [0], 0.0
+        for _, share in self.block.parts:
+            so_far += share
+            bounds.append(round(units * so_far / total) * (size // units))
+        return bounds
+
+    def ends_of(self, size: int, part: int) -> tuple[int, int]:
+        ends = self.ends(size)
+        return ends[part], ends[part + 1]
+
+    def own(self, tensor: Tensor, part: int) -> Box:
+        """Return the box of a split tensor that a part answers for."""
+        shape = tensor.shape or ()
+        axis = self.axis[tensor.name]
+        return with_ends(whole(shape), axis, self.ends_of(shape[axis], part))
+
+    def _fits(self, size: int) -> bool:
+        ends = self.ends(size)
+        return all(begin < end for begin, end in pairwise(ends))
+
+    def _decide(self) -> None:
+        kept: set[str] = set()
+        for layer in self._layers:
+            names = [tensor.name for tensor in self._results(layer)]
+            form = self._form_of(layer) if names == [layer.outputs[0].name] else None
+            read = {tensor.name for tensor in layer.inputs}
+            is_after = not read.isdisjoint({*kept, *self.sums})
+            if form is None or is_after or not self._split(layer, form):
+                self.whole.append(layer.name)
+                if is_after or not read.isdisjoint(self.axis):
+                    kept.update(names)
+
+    def _split(self, layer: Layer, form: Form) -> bool:
+        """Decide how a layer is split; return whether it is."""
+        name, by = layer.outputs[0].name, self.block.by
+        contracted = form.contracted(layer)
+        split = {
+            number: self.axis[operand.name]
+            for number, operand in enumerate(layer.operands)
+            if isinstance(operand, Tensor) and operand.name in self.axis
+        }
+        if contracted and by in ("inputs", "heads"):
+            is_split = split.get(contracted[0]) == contracted[1]
+            if is_split or (by == "inputs" and not split):
+                size = (layer.operands[contracted[0]].shape or ())[contracted[1]]  # type: ignore[union-attr]
+                if self._fits(size) and form.summand(layer, *self.ends_of(size, 0)):
+                    self.sums[name] = contracted
+                    return True
+                return False
+        axes = self._axes_from(layer, split) if split else self._first_axes(layer, form)
+        if contracted and by == "outputs":
+            axes = self._first_axes(layer, form)
+            split = {}
+        for axis in axes:
+            if self._is_split_along(layer, form, axis, split):
+                self.axis[name] = axis
+                return True
+        return False
+
+    def _axes_from(self, layer: Layer, split: Mapping[int, int]) -> Sequence[int]:
+        rank = len(layer.outputs[0].shape or ())
+        usual = next(iter(split.values()))
+        return sorted(range(rank), key=lambda axis: (axis != usual, axis))
+
+    def _first_axes(self, layer: Layer, form: Form) -> Sequence[int]:
+        """Return the axis along which the first layers of the block are split, if there is one."""
+        by = self.block.by
+        wanted = by if by in ("rows", "columns") else "outputs"
+        axis = form.first_axis(layer, wanted)
+        shape = layer.outputs[0].shape or ()
+        rank = len(shape)
+        if axis is None and by == "heads" and rank == 4:
+            return [axis for axis in (1, 2) if shape[axis] == self._units]
+        if axis is None and rank == 4:
+            order = (
+                ("rows", "columns", "outputs")
+                if self._channels_last
+                else ("outputs", "rows", "columns")
+            )
+            axis = 1 + order.index(wanted)
+        elif axis is None and 2 <= rank <= 3:
+            axis = {"rows": rank - 2, "outputs": rank - 1}.get(wanted)
+        return () if axis is None else (axis,)
+
+    def _is_split_along(
+        self, layer: Layer, form: Form, axis: int, split: Mapping[int, int]
+    ) -> bool:
+        shape = layer.outputs[0].shape or ()
+        if axis >= len(shape) or not self._fits(shape[axis]):
+            return False
+        for number in range(self.count):
+            ends = self.ends_of(shape[axis], number)
+            part = part_of(form, layer, with_ends(whole(shape), axis, ends))
+            if part is None or part.usable[axis] == (0, shape[axis]):
+                return False
+            for operand, source in split.items():
+                needed, held = part.operands[operand], layer.operands[operand]
+                size = (held.shape or ())[source] if held else 0
+                if needed is None or needed[source] == (0, size):
+                    return False
+        return True
+
+    def part_layers(self) -> list[Layer]:
+        return [layer for layer in self._layers if layer.outputs[0].name in self.axis]
+
+    def _wanted(self, part: int, graph: Graph) -> dict[str, Box]:
+        """Return the box of each tensor that a part computes."""
+        layers = self.part_layers()
+        by_name = {layer.outputs[0].name: layer.outputs[0] for layer in layers}
+        if self.has_exchange:
+            return {name: self.own(tensor, part) for name, tensor in by_name.items()}
+        inside = {layer.name for layer in layers}
+        read = {t.name for layer in graph.layers if layer.name not in inside for t in layer.inputs}
+        read |= {tensor.name for tensor in graph.outputs}
+        wanted = {n: self.own(tensor, part) for n, tensor in by_name.items() if n in read}
+        for layer in reversed(layers):
+            box = wanted.get(layer.outputs[0].name)
+            plan = self.plan(layer, box) if box else None
+            for operand, needed in zip(layer.operands, plan.operands if plan else (), strict=False):
+                if isinstance(operand, Tensor) and operand.name in by_name:
+                    box = needed or whole(operand.shape or ())
+                    wanted[operand.name] = hull(wanted.get(operand.name, box), box)
+        return wanted
+
+    def _count_stages(self) -> None:
+        made: dict[str, int] = {}
+        for layer in self._layers if self.has_exchange else ():
+            result = layer.outputs[0]
+            operands = [o for o in layer.operands if isinstance(o, Tensor) and o.name in made]
+            stages = [made[operand.name] for operand in operands]
+            if result.name in self.axis:
+                stages += [made[o.name] + 1 for o in operands if not self._has_own(layer, o)]
+            if result.name in self.axis or result.name in self.sums:
+                made[result.name] = self.stage[layer.name] = max(stages, default=0)
+
+    def _has_own(self, layer: Layer, operand: Tensor) -> bool:
+        """Return whether each part has itself what it needs of an operand."""
+        for part in range(self.count):
+            plan = self.plan(layer, self.own(layer.outputs[0], part))
+            needed = plan.operands[layer.operands.index(operand)] or whole(operand.shape or ())
+            if not contains(self.own(operand, part), needed):
+                return False
+        return True
+
+    def plan(self, layer: Layer, box: Box) -> LayerPart:
+        form = self._form_of(layer)
+        plan = part_of(form, layer, box) if form else None
+        if plan is None:
+            raise RankSliceError(
+                Mistake(
+                    f"{self._where}: layer {quoted(layer.name)}",
+                    f"it cannot make the part {text_of(box, layer.outputs[0].shape or ())}",
+                    "choose other shares, or other layers",
+                )
+            )
+        return plan
+
+    def summand(self, layer: Layer, part: int) -> LayerPart:
+        operand, axis = self.sums[layer.outputs[0].name]
+        held = layer.operands[operand]
+        size = (held.shape or ())[axis] if held else 0
+        form = self._form_of(layer)
+        plan = form.summand(layer, *self.ends_of(size, part)) if form else None
+        assert plan
+        return plan
+
+
+def part_of(form: Form, layer: Layer, box: Box) -> LayerPart | None:
+    """Return how a layer makes a box; ``None``, too, if a weight cannot be cut so."""
+    plan = form.part(layer, box)
+    for operand, needed in zip(layer.operands, plan.operands if plan else (), strict=False):
+        is_cut = isinstance(operand, Weight) and needed and needed != whole(operand.shape)
+        if is_cut and operand and (not (bits := dtype_bits(operand.dtype)) or bits % 8):
+            return None
+    return plan
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What a part has of a tensor."""
+
+    tensor: Tensor
+    split: int
+    """Number of the block."""
+    part: int
+    entry: int
+    group: Group
+    region: Box
+    """What the tensor stands for."""
+    usable: Box
+    own: Box
+    """What it gives to others."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Who reads something."""
+
+    entry: int
+    group: Group
+    split: int = -1
+    part: int = -1
+
+
+@dataclass
+class _Rewriting:
+    """Makes the layers, in a topological order."""
+
+    graph: Graph
+    assignment: Assignment
+    splits: Sequence[_Split]
+    form_of: FormOf
+    copied: frozenset[str]
+    _layers: list[Layer] = field(default_factory=list)
+    _entry: dict[str, int] = field(default_factory=dict)
+    _group: dict[str, Group] = field(default_factory=dict)
+    _pieces: dict[str, list[_Piece]] = field(default_factory=dict)
+    _names: set[str] = field(default_factory=set)
+    """Of layers and of tensors: all different."""
+    _made: dict[tuple[object, ...], Tensor] = field(default_factory=dict)
+    """Results of crops, joins and copies, by what they are."""
+    _weights: dict[tuple[str, Box], Weight] = field(default_factory=dict)
+    _origins: dict[str, str] = field(default_factory=dict)
+    """Names of the model's layers, by what their parts make."""
+
+    def result(self) -> Rewritten:
+        graph = self.graph
+        self._names = {layer.name for layer in graph.layers}
+        self._names |= {t.name for layer in graph.layers for t in layer.outputs}
+        self._names |= {tensor.name for tensor in graph.inputs}
+        self._names |= {weight.name for weight in graph.weights}
+        self._entry = dict(self.assignment.entry_of)
+        split_of = {name: split for split in self.splits for name in split.block.layers}
+        for name in split_of:
+            self._entry[name] = split_of[name].block.parts[-1][0]
+        for layer in graph.layers:
+            split = split_of.get(layer.name)
+            name = layer.outputs[0].name if layer.outputs else ""
+            if split and name in split.axis:
+                self._part_layers(layer, split)
+            elif split and name in split.sums:
+                self._sum_layers(layer, split)
+            else:
+                for tensor in layer.inputs:
+                    self._join(tensor)
+                self._layers.append(layer)
+        for tensor in graph.outputs:
+            self._join(tensor)
+        return self._rewritten()
+
+    def _rewritten(self) -> Rewritten:
+        made = {layer.name for layer in self._layers}
+        layers: list[list[str]] = [[] for _ in self.assignment.layers]
+        for layer in self._layers:
+            if layer.name in self._entry:
+                layers[self._entry[layer.name]].append(layer.name)
+        weights = [weight for layer in self._layers for weight in layer.weights]
+        outputs = {tensor.name for tensor in self.graph.outputs}
+        kept = [weight for weight in self.graph.weights if weight.name in outputs]
+        unique = {weight.name: weight for weight in (*weights, *kept)}
+        graph = replace(self.graph, layers=tuple(self._layers), weights=tuple(unique.values()))
+        assignment = Assignment(tuple(tuple(names) for names in layers))
+        groups = {name: group for name, group in self._group.items() if name in made}
+        return Rewritten(graph, assignment, groups, tuple(self._warnings()))
+
+    def _warnings(self) -> Iterator[str]:
+        for split in self.splits:
+            if split.whole:
+                verb = "is" if len(split.whole) == 1 else "are"
+                yield (
+                    f"{split.block.where}: {listed(split.whole)} {verb} not split by"
+                    f" {split.block.by}, and {'runs' if verb == 'is' else 'run'} on the last part's"
+                    " key"
+                )
+
+    def _unique(self, name: str) -> str:
+        while name in self._names:
+            name += "'"
+        self._names.add(name)
+        return name
+
+    def _add(self, layer: Layer, reader: _Reader | None) -> None:
+        """Append a layer; without a reader it is copied to those that read from it."""
+        self._layers.append(layer)
+        if reader is not None:
+            self._entry[layer.name] = reader.entry
+            self._group[layer.name] = reader.group
+
+    def _part_layers(self, layer: Layer, split: _Split) -> None:
+        tensor = layer.outputs[0]
+        pieces = []
+        for part, (entry, _) in enumerate(split.block.parts):
+            box = split.wanted[part].get(tensor.name)
+            if box is None:
+                continue
+            group: Group = (split.number, split.stage.get(layer.name, 0))
+            reader = _Reader(entry, group, split.number, part)
+            plan = split.plan(layer, box)
+            made = self._part(layer, plan, f"[{part + 1}/{split.count}]", reader)
+            own = split.own(tensor, part)
+            pieces.append(
+                _Piece(made, split.number, part, entry, group, plan.region, plan.usable, own)
+            )
+        self._pieces[tensor.name] = pieces
+
+    def _part(self, layer: Layer, plan: LayerPart, suffix: str, reader: _Reader) -> Tensor:
+        """Append a layer that makes a part of what a layer makes; return what it makes."""
+        result = layer.outputs[0]
+        dropped = dict(plan.changes).get("without", ())
+        operands: list[Tensor | Weight | None] = []
+        for number, operand in enumerate(layer.operands):
+            box = plan.operands[number]
+            if operand is None or (isinstance(dropped, tuple) and number in dropped):
+                operands.append(None)
+            elif isinstance(operand, Weight):
+                operands.append(self._cut_weight(operand, box or whole(operand.shape)))
+            else:
+                operands.append(self._box(operand, box or whole(operand.shape or ()), reader))
+        tensor = replace(result, name=self._unique(result.name + suffix), shape=sizes(plan.region))
+        made = replace(
+            layer,
+            name=self._unique(layer.name + suffix),
+            inputs=_unique_of(operands, Tensor),
+            outputs=(tensor,),
+            weights=_unique_of(operands, Weight),
+            operands=tuple(operands),
+            origin=layer.name,
+            making=PartOf(plan.changes),
+        )
+        self._origins[tensor.name] = layer.name
+        self._add(made, None if layer.name in self.copied else reader)
+        return tensor
+
+    def _sum_layers(self, layer: Layer, split: _Split) -> None:
+        tensor = layer.outputs[0]
+        summands = []
+        for part, (entry, _) in enumerate(split.block.parts):
+            group: Group = (split.number, split.stage.get(layer.name, 0))
+            reader = _Reader(entry, group, split.number, part)
+            plan = split.summand(layer, part)
+            summands.append(self._part(layer, plan, f"[{part + 1}/{split.count}]", reader))
+        activation = str(layer.settings.get("fused_activation_function", ""))
+        self._whole(tensor, f"sum of {tensor.name}", summands, Sum(activation), split)
+
+    def _whole(
+        self,
+        tensor: Tensor,
+        name: str,
+        parts: Sequence[Tensor],
+        making: Making,
+        split: _Split,
+    ) -> None:
+        """Append a layer that puts a tensor together; it is copied unless it is a model output."""
+        origin = self._makers[tensor.name].name
+        made = made_layer(self._unique(name), origin, parts, tensor, making, is_copied=True)
+        is_output = any(output.name == tensor.name for output in self.graph.outputs)
+        entry = split.block.parts[-1][0]
+        self._add(made, _Reader(entry, None) if is_output else None)
+        self._made["whole", tensor.name] = tensor
+
+    def _join(self, tensor: Tensor) -> None:
+        """See to it that a tensor of the model can be read as a whole."""
+        pieces = self._pieces.get(tensor.name)
+        if pieces is None or ("whole", tensor.name) in self._made:
+            return
+        split = self.splits[pieces[0].split]
+        parts = [self._crop(piece, piece.own) for piece in pieces]
+        making = Join(split.axis[tensor.name])
+        self._whole(tensor, f"join of {tensor.name}", parts, making, split)
+
+    @cached_property
+    def _makers(self) -> dict[str, Layer]:
+        return {tensor.name: layer for layer in self.graph.layers for tensor in layer.outputs}
+
+    def _box(self, tensor: Tensor, box: Box, reader: _Reader) -> Tensor:
+        """Return a tensor that has a box of another one, for a reader."""
+        shape = tensor.shape or ()
+        if tensor.name in self._pieces:
+            return self._from_pieces(tensor, box, reader)
+        if box == whole(shape):
+            return tensor
+        maker = self._makers.get(tensor.name)
+        if maker is not None and maker.name in self.copied:
+            form = self.form_of(maker)
+            plan = part_of(form, maker, box) if form else None
+            if plan is not None and plan.region == box:
+                key = ("copy", tensor.name, box, reader)
+                if key not in self._made:
+                    self._made[key] = self._part(maker, plan, text_of(box, shape), reader)
+                return self._made[key]
+        at = reader
+        if maker is None:
+            at = _Reader(self._source(reader), _INPUTS)
+        elif maker.name in self._entry:
+            at = _Reader(self._entry[maker.name], self._group.get(maker.name))
+        if at.entry == reader.entry:
+            at = reader
+        return self._cropped(tensor, box, whole(shape), at, maker.name if maker else "")
+
+    def _source(self, reader: _Reader) -> int:
+        """Return the entry where frames enter."""
+        inputs = {tensor.name for tensor in self.graph.inputs}
+        readers = (
+            self._entry[layer.name]
+            for layer in self._layers
+            if layer.name in self._entry and any(t.name in inputs for t in layer.inputs)
+        )
+        return next(readers, reader.entry)
+
+    def _from_pieces(self, tensor: Tensor, box: Box, reader: _Reader) -> Tensor:
+        pieces = self._pieces[tensor.name]
+        for piece in pieces:
+            is_same_part = (piece.split, piece.part) == (reader.split, reader.part)
+            if contains(piece.usable, box) and (is_same_part or piece.entry == reader.entry):
+                return self._crop(piece, box, reader)
+        if box == whole(tensor.shape or ()):
+            self._join(tensor)
+            return tensor
+        shared = [(piece, intersection(piece.own, box)) for piece in pieces]
+        parts = [self._crop(piece, place) for piece, place in shared if place]
+        if len(parts) == 1:
+            return parts[0]
+        key = ("join", tensor.name, box, reader.entry, reader.group)
+        if key not in self._made:
+            name = self._unique(tensor.name + text_of(box, tensor.shape or ()))
+            joined = replace(tensor, name=name, shape=sizes(box))
+            making = Join(self.splits[pieces[0].split].axis[tensor.name])
+            origin = self._makers[tensor.name].name
+            layer = made_layer(self._unique(f"join of {name}"), origin, parts, joined, making)
+            self._add(layer, reader)
+            self._made[key] = joined
+        return self._made[key]
+
+    def _crop(self, piece: _Piece, box: Box, reader: _Reader | None = None) -> Tensor:
+        """Return a tensor with a box of a piece, made where the piece is, or at its reader's."""
+        if box == piece.region:
+            return piece.tensor
+        at = reader or _Reader(piece.entry, piece.group)
+        origin = self._origins[piece.tensor.name]
+        return self._cropped(piece.tensor, box, piece.region, at, origin)
+
+    def _cropped(self, tensor: Tensor, box: Box, region: Box, at: _Reader, origin: str) -> Tensor:
+        key = ("crop", tensor.name, box, at.entry, at.group)
+        if key not in self._made:
+            place = within(box, region)
+            name = self._unique(tensor.name + text_of(place, tensor.shape or ()))
+            made = replace(tensor, name=name, shape=sizes(box))
+            crop = made_layer(self._unique(f"crop of {name}"), origin, [tensor], made, Crop(place))
+            self._add(crop, at)
+            self._made[key] = made
+        return self._made[key]
+
+    def _cut_weight(self, weight: Weight, box: Box) -> Weight:
+        if box == whole(weight.shape):
+            return weight
+        key = weight.name, box
+        if key not in self._weights:
+            shape = sizes(box)
+            self._weights[key] = replace(
+                weight,
+                name=self._unique(weight.name + text_of(box, weight.shape)),
+                shape=shape,
+                nbytes=values_bytes(weight.dtype, shape),
+                part=StoredPart(box, weight.shape, weight.name),
+            )
+        return self._weights[key]
+
+
+_T = TypeVar("_T", Tensor, Weight)
+
+
+def _unique_of(operands: Iterable[Tensor | Weight | None], kind: type[_T]) -> tuple[_T, ...]:
+    return tuple(dict.fromkeys(one for one in operands if isinstance(one, kind)))
+
+
+def made_layer(
+    name: str,
+    origin: str,
+    tensors: Sequence[Tensor],
+    result: Tensor,
+    making: Making,
+    *,
+    is_copied: bool = False,
+) -> Layer:
+    """Return a layer that no model file has.
+
+    Args:
+        origin: name of the layer that makes the tensor which it changes.
+    """
+    return Layer(
+        name=name,
+        op=type(making).__name__,
+        inputs=_unique_of(tensors, Tensor),
+        outputs=(result,),
+        weights=(),
+        record=b"",
+        operands=tuple(tensors),
+        origin=origin,
+        making=making,
+        is_copied=is_copied,
+    )

@@ -153,6 +153,7 @@ def write_profiler_package(
 def requirements(ranks: Sequence[Rank]) -> tuple[str, ...]:
     """Return the requirements for pip on a board with these ranks; Open MPI is not among them."""
     needs = {(rank.engine, _needs(rank)) for rank in ranks}
+    needs |= {(name, ENGINES[name].requirements) for r in ranks for name in r.engines[1:]}
     # The packages with a provider run CPU ranks, too, and exclude the one without.
     special = {(engine, need) for engine, need in needs if need != ENGINES[engine].requirements}
     plain = {(engine, need) for engine, need in needs if engine not in dict(special)}

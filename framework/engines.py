@@ -125,6 +125,19 @@ def default_engine(submodels: str) -> str:
     return next(named, USUAL_ENGINE)
 
 
+def engine_for(engine: str, submodels: str) -> str:
+    """Return the engine of a CPU rank's sub-model: the rank's own, if it runs that format."""
+    if engine not in ENGINES or ENGINES[engine].runs(submodels):
+        return engine
+    return default_engine(submodels)
+
+
+def other_engine(engine: str, submodels: str) -> str:
+    """Return the engine that runs a sub-model instead of the rank's; empty: the rank's does."""
+    chosen = engine_for(engine, submodels)
+    return "" if chosen == engine else chosen
+
+
 def reference_engine(submodels: str, used: Iterable[str]) -> str:
     """Return the engine that runs the unsliced model for a comparison.
 

@@ -161,6 +161,16 @@ Making: TypeAlias = PartOf | Crop | Join | Sum
 
 
 @dataclass(frozen=True, slots=True)
+class ModelPart:
+    """One of the model files of which a parts file makes a model."""
+
+    name: str
+    """Layers and tensors have it in front of theirs: ``backbone/conv1``."""
+    format: str
+    """A suffix in :data:`rankslice.frontend.formats.FORMATS`; also that of its sub-models."""
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
     """One node or operator: of the model file, or made."""
 
@@ -194,6 +204,8 @@ class Layer:
     """How it is made, if no model file has it."""
     is_copied: bool = False
     """Whether each segment that reads from it has it as its own, unless it has a rank."""
+    part: ModelPart | None = None
+    """The part that has it, if the model consists of parts. A segment has layers of one part."""
 
     @property
     def settings(self) -> dict[str, AttributeValue]:

@@ -19,7 +19,7 @@ from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.reading.records import document_schema, read_document
 
 FORMAT = "rankslice-plan"
-VERSION = 5
+VERSION = 6
 
 
 @dataclass(frozen=True, slots=True)

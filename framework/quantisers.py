@@ -30,9 +30,17 @@ def copied_layers(graph: Graph, placed: Collection[str]) -> frozenset[str]:
     """Return the names of the layers that each segment that reads from them has as its own.
 
     These are the constant layers, and of those that have no rank and make no model output the
-    dequantisers and the made ones that are for copying.
+    dequantisers and the made ones that are for copying. What another part of the model reads
+    stays in its own.
     """
+    part_of = {tensor.name: layer.part for layer in graph.layers for tensor in layer.outputs}
     outputs = {tensor.name for tensor in graph.outputs}
+    outputs |= {
+        tensor.name
+        for layer in graph.layers
+        for tensor in layer.inputs
+        if part_of.get(tensor.name, layer.part) != layer.part
+    }
     bound = {name for bond in graph.bonds for name in bond.layers}
     others = {
         layer.name

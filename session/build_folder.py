@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from rankslice.backend.boards.login import FILE as BOARDS_FILE
 from rankslice.framework.engines import submodel_formats
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.plan import Plan, plan_from_json
 from rankslice.framework.reading.read_driver import read_driver
@@ -115,12 +114,14 @@ def refuse_other_folders(path: Path) -> None:
 
 def unsliced_model(folder: Path, plan: Plan, purpose: str) -> Path:
     """Return the file of the model that was sliced; messages have the purpose: ``inspect it``."""
+    from rankslice.frontend.formats import model_sha256  # imports take their time
+
     link = folder / REFERENCE
     hint = f"build again to {purpose}"
     if not link.exists():
         raise RankSliceError(Mistake(str(link), f"does not lead to {plan.model.name}", hint))
     model = link.resolve()
-    if file_sha256(model) != plan.model.sha256:
+    if model_sha256(model) != plan.model.sha256:
         raise RankSliceError(Mistake(str(model), "has changed since it was sliced", hint))
     return model
 

@@ -31,7 +31,6 @@ from rankslice.exploration.search.search_options import SearchOptions
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.new_folder import new_folder, other_entries, other_maker
 from rankslice.framework.files.output_file import JSON, check_output
 from rankslice.framework.platform import Platform
@@ -39,7 +38,7 @@ from rankslice.framework.profile import Profile
 from rankslice.framework.specs.keys import parse_key
 from rankslice.framework.specs.read_platform import PlatformSource, read_platform
 from rankslice.framework.wording import digits
-from rankslice.frontend.formats import Model, format_of, read_model
+from rankslice.frontend.formats import Model, format_of, model_sha256, read_model
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 from rankslice.frontend.partition.partition import SpanSegments
 from rankslice.session.building.planning import read_profile
@@ -265,7 +264,7 @@ class Explorer:
                 self.file,
                 self.platform,
                 problem,
-                RunCache(_begun(self.out, RUNS), file_sha256(self.file), boards),
+                RunCache(_begun(self.out, RUNS), model_sha256(self.file), boards),
                 self.search.frames,
                 self.sizes,
                 self.ssh_config,

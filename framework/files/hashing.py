@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,13 @@ def file_sha256(path: Path) -> str:
         while size := file.readinto(block):
             digest.update(block[:size])
     return digest.hexdigest()
+
+
+def joint_sha256(digests: Sequence[str]) -> str:
+    """Return the digest of files of which each has one: its own, if there is a single file."""
+    if len(digests) == 1:
+        return digests[0]
+    return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 
 class FileHashes:

@@ -25,6 +25,8 @@ class _Names:
     maker: dict[str, str]
     """Name of the layer that makes a tensor, by the tensor's name."""
     inputs: frozenset[str]
+    files: dict[str, tuple[str, ...]]
+    """Layers by the name of their model file, if the model consists of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +50,19 @@ def assign(mapping: Mapping, graph: Graph) -> Assignment:
     """Return which layers each entry has, in the graph's order, and which are split.
 
     A text is a layer's name; if there is none of this name, the name of a tensor that a layer
-    makes; if it is neither, it can be a range ``first..last`` in the graph's order. Every layer
-    must be in one key, as a whole or in parts: the parts of the same layers, split in the same way,
-    make a block. Constant layers (see :func:`rankslice.framework.graph.constant_layers`) may
-    be in none or in several, since they are copied to where they are needed. Layers that only
-    quantise or dequantise may be left out: :mod:`rankslice.framework.quantisers` says where they go
-    then.
+    makes; if it is neither, the name of one of the model's files, for all of its layers; else it
+    can be a range ``first..last`` in the graph's order. Every layer must be in one key, as a whole
+    or in parts: the parts of the same layers, split in the same way, make a block. Constant layers
+    (see :func:`rankslice.framework.graph.constant_layers`) may be in none or in several, since they
+    are copied to where they are needed. Layers that only quantise or dequantise may be left out:
+    :mod:`rankslice.framework.quantisers` says where they go then.
     """
     names = _Names(
         bare(graph.name),
         {layer.name: index for index, layer in enumerate(graph.layers)},
         {tensor.name: layer.name for layer in graph.layers for tensor in layer.outputs},
         frozenset(tensor.name for tensor in graph.inputs),
+        _layers_by_file(graph),
     )
     items, mistakes = _items(mapping, names)
     constant = constant_layers(graph)
@@ -129,6 +132,14 @@ def _blocks(items: Sequence[_Item], names: _Names) -> tuple[list[Block], list[Mi
     return blocks, mistakes
 
 
+def _layers_by_file(graph: Graph) -> dict[str, tuple[str, ...]]:
+    files: dict[str, list[str]] = {}
+    for layer in graph.layers:
+        if layer.part:
+            files.setdefault(layer.part.name, []).append(layer.name)
+    return {name: tuple(layers) for name, layers in files.items()}
+
+
 def _items(mapping: Mapping, names: _Names) -> tuple[list[_Item], list[Mistake | str]]:
     items: list[_Item] = []
     mistakes: list[Mistake | str] = []
@@ -160,6 +171,8 @@ def _items(mapping: Mapping, names: _Names) -> tuple[list[_Item], list[Mistake |
 def _resolve(text: str, names: _Names, where: str, *, hint: bool) -> tuple[str, ...]:
     if layer := _one(text, names):
         return (layer,)
+    if text in names.files:
+        return names.files[text]
     splits = [(text[:at], text[at + 2 :]) for at in range(len(text)) if text[at : at + 2] == ".."]
     ranges = [ends for ends in splits if all(_one(end, names) for end in ends)]
     if len(ranges) > 1:
@@ -191,7 +204,7 @@ def _no_layer(name: str, names: _Names, where: str, *, hint: bool) -> Mistake:
         found = f"{quoted(name)} is an input of the model"
         return Mistake(where, found, "expected only layers; leave it out")
     found = f"no layer {quoted(name)} in {names.model}"
-    close = nearest(name, {**names.position, **names.maker}) if hint else ""
+    close = nearest(name, {**names.position, **names.maker, **names.files}) if hint else ""
     return Mistake(where, found, close or "`rankslice inspect` lists the layers")
 
 

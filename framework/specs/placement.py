@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping as Dictionary
+from collections.abc import Iterator, Mapping as Dictionary, Sequence
 from dataclasses import dataclass, replace
 
 from rankslice.backend.runtime.job import Rank, Turns
@@ -40,7 +40,7 @@ def place_ranks(
     platform: Platform,
     *,
     share_cores: bool = False,
-    default_engine: str = USUAL_ENGINE,
+    default_engine: str | Sequence[str] = USUAL_ENGINE,
 ) -> Placements:
     """Place each rank of the mapping: board, accelerator, cores and engine.
 
@@ -49,7 +49,7 @@ def place_ranks(
 
     Args:
         mapping: Its entries have the ranks in their order; one of several keys has several ranks.
-        default_engine: Engine of CPU ranks on boards whose platform names none.
+        default_engine: Engine of CPU ranks on boards whose platform names none; or by entry.
     """
     boards = {board.name: board for board in platform.boards}
     asked, mistakes = _asked(mapping, boards)
@@ -65,9 +65,12 @@ def place_ranks(
         mistakes += [*_repeated_cores(claims), *_clashes(claims)]
     raise_mistakes(mistakes)
     chosen, warnings = _with_host_cores(claims)
+    engines = default_engine
+    if isinstance(engines, str):
+        engines = [engines] * len(mapping.entries)
     users = Counter((claim.board.name, core) for claim in chosen for core in set(claim.cores))
     return Placements(
-        tuple(_rank(rank, claim, users, default_engine) for rank, claim in enumerate(chosen)),
+        tuple(_rank(rank, claim, users, engines[claim.entry]) for rank, claim in enumerate(chosen)),
         (*warnings, *_mixing_warnings(chosen)),
         tuple(claim.entry for claim in chosen),
     )

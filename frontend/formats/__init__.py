@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.files.hashing import file_sha256, joint_sha256
 from rankslice.framework.graph import Graph
 from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
@@ -18,7 +19,9 @@ __all__ = [
     "FORMATS",
     "Model",
     "find_format",
+    "format_named",
     "format_of",
+    "model_sha256",
     "read_model",
     "refuse_tensorflow",
     "submodel_files",
@@ -30,6 +33,8 @@ FORMATS = {
     "keras": "rankslice.frontend.formats.keras.format",
     "h5": "rankslice.frontend.formats.keras.format",
     "hdf5": "rankslice.frontend.formats.keras.format",
+    "yaml": "rankslice.frontend.formats.parts.format",
+    "yml": "rankslice.frontend.formats.parts.format",
 }
 """Suffix of a file -> module that has the :class:`Format` as ``FORMAT``. It is imported when a
 model needs it. The name that a format gives to its graphs is one of its suffixes."""
@@ -37,14 +42,21 @@ model needs it. The name that a format gives to its graphs is one of its suffixe
 
 def find_format(path: Path) -> Format[Any] | None:
     suffix = path.suffix.lower().lstrip(".")
-    return _format(suffix) if suffix in FORMATS else None
+    return format_named(suffix) if suffix in FORMATS else None
 
 
 def format_of(graph: Graph) -> Format[Any]:
-    return _format(graph.format)
+    return format_named(graph.format)
 
 
-def _format(name: str) -> Format[Any]:
+def model_sha256(path: Path) -> str:
+    """Return the SHA-256 of a model: of several files, that of their digests."""
+    model_format = find_format(path)
+    files = model_format.files(path) if model_format else (path,)
+    return joint_sha256([*map(file_sha256, files)])
+
+
+def format_named(name: str) -> Format[Any]:
     model_format: Format[Any] = import_module(FORMATS[name]).FORMAT
     return model_format
 

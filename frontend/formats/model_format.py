@@ -78,7 +78,7 @@ class Format(Generic[_M]):
     """As :attr:`rankslice.framework.graph.Graph.format` has it."""
     submodels: str
     """Format of its sub-models, and the suffix of their files. Engines say which of these they
-    run."""
+    run. Empty: its parts have formats of their own."""
     read: Callable[[Path, GivenSizes], _M]
     """Reads a file: see :func:`rankslice.frontend.formats.read_model`."""
     submodel_files: Callable[[_M, PartitionSegment, str, Conversion], SubModelFiles]
@@ -100,6 +100,8 @@ class Format(Generic[_M]):
     """Says which versions the file names."""
     metadata: Callable[[Path], Mapping[str, str]] = lambda path: {}
     """Reads what the file's maker has left in it."""
+    files: Callable[[Path], Sequence[Path]] = lambda path: (path,)
+    """Names all files whose content is the model's, external weights aside."""
     shows_bounds: bool = False
     """Whether a run of the whole model can show the sizes of any tensor."""
     form: FormOf = lambda layer: None
@@ -113,4 +115,4 @@ class Format(Generic[_M]):
 
     @property
     def is_converted(self) -> bool:
-        return self.submodels != self.name
+        return self.submodels not in ("", self.name)

@@ -105,7 +105,8 @@ def partition(
         rank_of: The rank of each layer; constant and unused ones may be missing, and dequantisers
             that make no model output.
         group_of: The group of each layer, ``None`` for those that are missing. Layers of different
-            groups are never in one segment, even if they have one rank.
+            groups are never in one segment, even if they have one rank; nor are those of different
+            parts of the model.
         budget: Number of states that the exact search may expand before it gives way to a
             heuristic one.
 
@@ -130,7 +131,7 @@ def partition(
     positions, is_minimal = grouping.blocks(
         [rank_of[layer.name] for layer in layers],
         budget,
-        groups=[group_of.get(layer.name) for layer in layers],
+        groups=[(layer.part, group_of.get(layer.name)) for layer in layers],
     )
     count: Counter[int] = Counter()
     segments: list[PartitionSegment] = []
@@ -212,6 +213,7 @@ class Grouping:
             [made[t.name] for t in maker.reads[layer.name] if t.name in made]
             for layer in maker.layers
         ]
+        self._parts = [layer.part for layer in maker.layers]
         self.items = bound_items(maker.layers, maker.graph.bonds, self._predecessors)
         """Positions of layers that are in one segment whatever the ranks."""
         self._between = between_items(self.items, self._predecessors)
@@ -222,12 +224,13 @@ class Grouping:
         """Return the positions of each segment's layers, and whether there can be no fewer.
 
         Segments come in a topological order, by level, then rank. Layers of an item have one rank
-        and one group. ``groups``: of each layer; ``()``: all are in one.
+        and one group. ``groups``: of each layer; ``()``: its part of the model.
         """
+        groups = groups or self._parts
         # The search groups layers by number. Those of one rank have neighbouring ones, in the
         # order in which the groups come first.
         number = {group: place for place, group in enumerate(dict.fromkeys(groups))}
-        own = [number[group] for group in groups] or [0] * len(ranks)
+        own = [number[group] for group in groups]
         sorts = sorted(set(zip(ranks, own, strict=True)))
         colour = {sort: place for place, sort in enumerate(sorts)}
         solution = fewest_blocks(
@@ -262,12 +265,15 @@ def _group_mistakes(
     """Yield what would put layers of several groups into one segment."""
     where = maker.graph.name
     for item in grouping.items:
-        names = [maker.layers[position].name for position in item]
-        if len({group_of.get(name) for name in names}) > 1:
+        layers = [maker.layers[position] for position in item]
+        if len({(layer.part, group_of.get(layer.name)) for layer in layers}) > 1:
+            names = [layer.name for layer in layers]
             yield Mistake(f"{where}: layers {listed(names)}", "cannot be apart, but must not mix")
+    part_of = {layer.name: layer.part for layer in maker.graph.layers}
     for layer in maker.layers:
         for copy in sorted(maker.copies_for[layer.name]):
-            if copy in group_of and group_of[copy] != group_of.get(layer.name):
+            is_of_another = copy in group_of and group_of[copy] != group_of.get(layer.name)
+            if is_of_another or part_of[copy] != layer.part:
                 found = f"would be copied to layer {quoted(layer.name)}, but they must not mix"
                 hint = "a dequantiser is not copied if the mapping has it"
                 yield Mistake(f"{where}: layer {quoted(copy)}", found, hint)

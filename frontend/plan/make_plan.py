@@ -17,6 +17,7 @@ from rankslice.backend.runtime.job import (
     Tensor,
     Turns,
 )
+from rankslice.framework.engines import other_engine
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.file_names import safe_file_name
 from rankslice.framework.graph import Layer, Tensor as GraphTensor
@@ -169,8 +170,11 @@ def _with_work(
         inputs, outputs = (
             tuple(tensor.name for tensor in side) for side in (segment.inputs, segment.outputs)
         )
-        file = submodel_file(placements[segment.rank].key, segment.index, suffix)
-        runs[segment.rank].append(Segment(file, inputs, outputs))
+        rank, part = placements[segment.rank], segment.layers[0].part
+        own = part.format if part else suffix
+        file = submodel_file(rank.key, segment.index, own)
+        engine = other_engine(rank.engine, own) if part else ""
+        runs[segment.rank].append(Segment(file, inputs, outputs, engine=engine))
     for number, rank in enumerate(placements):
         yield replace(
             rank,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from rankslice.backend.runtime.job import ALL, Rank, Route
+from rankslice.framework.engines import other_engine
 from rankslice.framework.errors import Mistake
 from rankslice.framework.mapping import Placements
 from rankslice.framework.plan import Plan, SegmentLayers
@@ -93,9 +94,12 @@ def with_surge(plan: Plan, ranks: Sequence[Rank], surge: Plan) -> Plan:
         usual = job.ranks[rank.rank] if rank.rank < len(job.ranks) else Route()
         runs = []
         for index, segment in enumerate(way.runs, len(usual.runs)):
-            file = submodel_file(rank.key, index, plan.model.format)
+            suffix = segment.file.rpartition(".")[2]
+            file = submodel_file(rank.key, index, suffix)
             files[segment.file] = file
-            runs.append(replace(segment, file=file))
+            is_of_part = suffix != plan.model.format
+            engine = other_engine(rank.engine, suffix) if is_of_part else ""
+            runs.append(replace(segment, file=file, engine=engine))
         route = Route(way.turns, way.receives, tuple(runs), way.sends)
         joined.append(
             replace(

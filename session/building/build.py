@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,13 +14,13 @@ from rankslice.backend.launch.mpirun import check_folder, open_mpi_requirements
 from rankslice.backend.package import link_or_copy, write_driver, write_packages
 from rankslice.backend.runtime.engines import check_options, engine_settings
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.job import Facts
+from rankslice.backend.runtime.job import Facts, Rank
 from rankslice.backend.wheels import wheels_for
 from rankslice.exploration.simulator.schedule import schedule
 from rankslice.exploration.times.segment_times import ChosenWeights
 from rankslice.framework.engines import ENGINES, computes, default_engine, engines_for
 from rankslice.framework.errors import Mistake, raise_mistakes
-from rankslice.framework.files.hashing import FileHashes
+from rankslice.framework.files.hashing import FileHashes, joint_sha256
 from rankslice.framework.files.new_folder import new_folder, other_entries, other_maker
 from rankslice.framework.graph import AnyTensor
 from rankslice.framework.mapping import Mapping as LayerMapping, Placements
@@ -45,7 +45,7 @@ from rankslice.session.build_folder import (
     converted_name,
 )
 from rankslice.session.building.build_options import BuildOptions as BuildOptions
-from rankslice.session.building.planning import MakeMapping, Planned, plan_model
+from rankslice.session.building.planning import MakeMapping, Planned, Submodels, plan_model
 from rankslice.session.building.replanning import (
     replanning_of,
     survival_record,
@@ -166,13 +166,14 @@ def _write(
     kind = format_of(model.graph)
     with FileHashes() as hashes:
         on_step("writing sub-models")
-        sha256 = hashes.begin(model.path)
+        digests = [hashes.begin(file) for file in kind.files(model.path)]
         facts = _write_submodels(folder, planned, conversion, hashes, on_step)
         write_tables(folder, plan)
         (folder / BOARDS_FILE).write_text(logins_to_json(boards.boards, plan), encoding="ascii")
         if boards.default_link or boards.links:
             (folder / LINKS).write_text(_links_text(boards), encoding="ascii")
-        plan = with_facts(replace(plan, model=replace(plan.model, sha256=sha256.result())), facts)
+        sha256 = joint_sha256([digest.result() for digest in digests])
+        plan = with_facts(replace(plan, model=replace(plan.model, sha256=sha256)), facts)
         on_step("generating the driver")
         write_driver(folder, plan, schedule(plan))
         on_step("packing")
@@ -262,21 +263,23 @@ def _foreign(folder: Path) -> str:
 
 
 def _place(
-    submodels: str, share_cores: bool, mapping: LayerMapping, platform: Platform
+    kind: str,
+    share_cores: bool,
+    mapping: LayerMapping,
+    platform: Platform,
+    submodels: Submodels,
 ) -> Placements:
-    """Place the ranks; refuse engines that cannot run the model."""
-    usual = default_engine(submodels)
+    """Place the ranks; refuse engines that cannot run their sub-models.
+
+    ``kind``: format of the sub-models of entries where ``submodels`` does not know it.
+    """
+    formats = submodels or [[kind] if kind else []] * len(mapping.entries)
+    usual = [default_engine(of[0] if of else "") for of in formats]
     placements = place_ranks(mapping, platform, share_cores=share_cores, default_engine=usual)
-    fitting = dict.fromkeys((usual, *engines_for(submodels)))
     raise_mistakes(
-        Mistake(
-            f"{mapping.name}: {rank.key}",
-            f"the platform gives the {rank.accelerator} the engine {quoted(rank.engine)}, which"
-            + (" runs models of another format" if rank.engine in ENGINES else " is unknown"),
-            f"expected {joined([*filter(computes, fitting)], 'or')} for this model",
-        )
-        for rank in placements.ranks
-        if rank.engine not in fitting
+        mistake
+        for rank, entry in zip(placements.ranks, placements.entries, strict=True)
+        for mistake in _unfit_engine(f"{mapping.name}: {rank.key}", rank, formats[entry])
     )
     raise_mistakes(
         Mistake(
@@ -289,6 +292,24 @@ def _place(
         if "provider" not in dict(rank.options)
     )
     return placements
+
+
+def _unfit_engine(where: str, rank: Rank, formats: Sequence[str]) -> Iterator[Mistake]:
+    """Yield why a rank's engine cannot run its sub-models: a CPU rank may have further engines."""
+    run = [of for of in formats if rank.engine in (default_engine(of), *engines_for(of))]
+    others = [of for of in formats if of not in run]
+    if formats and not run:
+        fitting = dict.fromkeys(name for of in formats for name in engines_for(of))
+        yield Mistake(
+            where,
+            f"the platform gives the {rank.accelerator} the engine {quoted(rank.engine)}, which"
+            + (" runs models of another format" if rank.engine in ENGINES else " is unknown"),
+            f"expected {joined([*filter(computes, fitting)], 'or')} for this model",
+        )
+    elif others and rank.accelerator != "cpu":
+        found = f"the engine {quoted(rank.engine)} of the {rank.accelerator} runs no .{others[0]}"
+        expected = "map the parts of that format to a rank of their own, or all to a CPU"
+        yield Mistake(where, f"{found} sub-models, and its layers are of both formats", expected)
 
 
 def _write_submodels(

@@ -16,7 +16,6 @@ from rankslice.framework.errors import (
     nearest,
     raise_mistakes,
 )
-from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.graph import Graph, Layer
 from rankslice.framework.mapping import Assignment, Mapping as LayerMapping, Placements
@@ -27,13 +26,16 @@ from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.read_mapping import read_mapping
 from rankslice.framework.specs.read_platform import PlatformSource, read_platform
 from rankslice.framework.wording import joined, listed, quoted
-from rankslice.frontend.formats import Model, format_of, read_model
+from rankslice.frontend.formats import Model, format_of, model_sha256, read_model
 from rankslice.frontend.formats.model_format import Arrangement
 from rankslice.frontend.partition.partition import Partition, in_turns, kept, partition
 from rankslice.frontend.plan.make_plan import make_plan
 from rankslice.frontend.plan.surge_route import join_ranks, with_surge
 from rankslice.frontend.rewriting.split import split_layers
 from rankslice.session.building.build_options import BuildOptions
+
+Submodels: TypeAlias = Sequence[Sequence[str]] | None
+"""By entry of a mapping: the formats of its sub-models; ``None``: those of the model, if known."""
 
 MakeMapping: TypeAlias = Callable[[Graph, Platform], LayerMapping]
 """Makes a mapping for a model and its boards."""
@@ -104,7 +106,7 @@ def plan_model(
     platform: PlatformSource,
     options: BuildOptions,
     *,
-    where: Callable[[LayerMapping, Platform], Placements],
+    where: Callable[[LayerMapping, Platform, Submodels], Placements],
     on_step: Callable[[str], None] = lambda step: None,
 ) -> Planned:
     """Return the plan for a model, a mapping and a platform; the model's hash is left empty.
@@ -112,7 +114,7 @@ def plan_model(
     Args:
         mapping: accelerators and their layers, in a JSON file or not; or what makes it.
         options: what planning needs of them: surge, profile, sizes, source_board, literally.
-        where: finds the placements of the mapping's ranks.
+        where: finds the placements of the mapping's ranks, by their entries' formats.
 
     Raises:
         RankSliceError: with all mistakes that were found.
@@ -131,8 +133,11 @@ def plan_model(
         wanted = specs.catch(lambda: mapping(loaded.graph, boards))
 
     def placed(wanted: LayerMapping) -> _Placed | None:
-        placements = specs.catch(lambda: where(wanted, boards)) if boards else None
-        layers = specs.catch(lambda: assign(wanted, loaded.graph)) if loaded else None
+        assigning = CollectedMistakes()
+        layers = assigning.catch(lambda: assign(wanted, loaded.graph)) if loaded else None
+        submodels = _submodels(loaded.graph, layers) if loaded and layers else None
+        placements = specs.catch(lambda: where(wanted, boards, submodels)) if boards else None
+        specs.catch(assigning.raise_all)
         return _Placed(wanted, placements, layers) if placements and layers else None
 
     usual, other = (placed(one) if one else None for one in (wanted, other_mapping))
@@ -150,7 +155,7 @@ def plan_model(
     planned = _planned(model_of_job, usual, options.source_board, literally)
     if profile is not None:
         assert measured
-        sha256 = file_sha256(model_of_job.path)
+        sha256 = model_sha256(model_of_job.path)
         known = replace(planned.plan, model=replace(planned.plan.model, sha256=sha256))
         raise_mistakes(other_model(known, measured, profile.name))
         times = KnownTimes(measured)
@@ -178,6 +183,13 @@ def plan_model(
         profile=measured,
         warnings=(*planned.warnings, *warnings),
     )
+
+
+def _submodels(graph: Graph, assignment: Assignment) -> Submodels:
+    formats = {layer.name: layer.part.format for layer in graph.layers if layer.part}
+    if not formats:
+        return None
+    return [[*dict.fromkeys(formats[name] for name in names)] for names in assignment.layers]
 
 
 def _unfit_layers(
@@ -262,7 +274,7 @@ def _with_parts(model: Model, placed: _Placed) -> tuple[Model, _Placed]:
     kind = format_of(model.graph)
     if kind.with_made_layers is None:
         found = f"layers of .{kind.name} models cannot be split"
-        hint = f"convert the model to .{kind.submodels} first"
+        hint = f"convert the model to .{kind.submodels} first" if kind.submodels else ""
         raise RankSliceError(Mistake(placed.assignment.blocks[0].where, found, hint))
     split = split_layers(model.graph, placed.assignment, kind.form, kind.channels_last)
     changed: Model = kind.with_made_layers(model, split.graph)
@@ -275,7 +287,8 @@ def _planned(loaded: Model, placed: _Placed, source_board: str | None, literally
     cut, warnings = _cut(loaded, placed, literally)
     placements = placed.placements
     source = _source_rank(cut, placements.ranks, source_board)
-    info = ModelInfo(loaded.graph.name, sha256="", format=format_of(loaded.graph).submodels)
+    kind = format_of(loaded.graph)
+    info = ModelInfo(loaded.graph.name, sha256="", format=kind.submodels or kind.name)
     plan = make_plan(info, cut, placements.ranks, source_rank=source)
     warnings = (*placed.warnings, *warnings)
     return Planned(loaded, cut, plan, (*placements.warnings, *loaded.graph.warnings, *warnings))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -139,7 +138,8 @@ def inspect_model(
         mapping,
         platform or "local",
         options,
-        where=partial(place_ranks, share_cores=True),  # no engine is needed
+        # No engine is needed.
+        where=lambda mapping, boards, _: place_ranks(mapping, boards, share_cores=True),
     )
     return _inspection(planned.model, planned.plan)
 

@@ -27,7 +27,6 @@ from rankslice.exploration.times.span_times import (
 )
 from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import CollectedMistakes, Mistake, RankSliceError
-from rankslice.framework.files.hashing import file_sha256
 from rankslice.framework.files.output_file import PROFILE, check_output, write_output
 from rankslice.framework.platform import Platform
 from rankslice.framework.profile import (
@@ -39,7 +38,7 @@ from rankslice.framework.profile import (
 )
 from rankslice.framework.specs.read_platform import PlatformSource, read_platform
 from rankslice.framework.wording import joined, quoted
-from rankslice.frontend.formats import Model, format_of, read_model
+from rankslice.frontend.formats import Model, format_of, model_sha256, read_model
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.partition.partition import SpanSegments
 from rankslice.measurement.trace.traced_operators import PlacedRow
@@ -107,7 +106,7 @@ class Profiler:
         self._segments = SpanSegments(self._model.graph)
         profiled = ProfiledModel(
             name=self._model.graph.name,
-            sha256=file_sha256(self._model.path),
+            sha256=model_sha256(self._model.path),
             inputs=self._model.graph.inputs,
             layers=tuple(layer.name for layer in self._segments.layers),
         )

@@ -18,20 +18,17 @@ from rankslice.backend.runtime.recording import RecordedFrames, recorded_frames
 from rankslice.backend.runtime.sinks.results import Results
 from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.graph import Tensor
 from rankslice.framework.wording import joined, on_one_line, quoted
-from rankslice.frontend.formats import Model, submodel_files
 from rankslice.frontend.formats.keras.file import MISSING
 from rankslice.frontend.formats.keras.writer import kind_of
 from rankslice.frontend.formats.model_format import FLOAT32, Conversion
-from rankslice.frontend.formats.pieces import write_submodel
-from rankslice.frontend.partition.partition import PartitionSegment
 from rankslice.measurement.recorded_tensors import RankTensors, read_tensors
 from rankslice.measurement.verify import HALF_TOLERANCE, Difference
 from rankslice.session.build_folder import built_model, converted_name
 from rankslice.session.prepare import PreparedRun
 from rankslice.session.start import own_folder, run_in
 from rankslice.session.verification.unsliced_outputs import unsliced_outputs
+from rankslice.session.verification.unsliced_parts import written_parts
 
 Arrivals: TypeAlias = Mapping[int, int] | Sequence[int]
 """Number of frame -> which arrival it was; those that failed are missing."""
@@ -196,33 +193,24 @@ def _unsliced(
     inputs = [spec.name for spec in job.inputs]
     names = dict.fromkeys(name for segment in job.segments for name in segment.outputs)
     wanted = [name for name in names if name not in inputs]
-    file = folder / f"unsliced.{plan.model.format}"
     kind = _conversion_kind(prepared)
     conversion = Conversion(kind) if kind else FLOAT32
-    part = _whole(model, wanted)
-    write_submodel(submodel_files(model, part, name=file.name, conversion=conversion), file)
+    made = {tensor.name for layer in model.graph.layers for tensor in layer.outputs}
+    for name in wanted:
+        if name not in made:
+            raise RankSliceError(f"no layer of the unsliced model makes {quoted(name)}")
+    parts = [*written_parts(model, wanted, folder, plan.model.format, conversion)]
     specs = tuple(job.tensors[name] for name in wanted)
     lasts = any(layer.lasting or not layer.deterministic for layer in model.graph.layers)
     frames = range(arrival + 1) if lasts else (arrival,)
     whole = replace(job, outputs=specs)
     tensors: dict[str, NDArray[Any]] = {}
-    for values in unsliced_outputs(prepared, file, frames, whole):
+    for values in unsliced_outputs(prepared, model.path, frames, whole, parts):
         tensors = dict(zip(wanted, values, strict=True))
     tensors = {name: values.copy() for name, values in tensors.items()}
     slots = [make_slot(spec) for spec in job.inputs]
     source.read(arrival, slots)
     return tensors | dict(zip(inputs, map(values_in, slots), strict=True))
-
-
-def _whole(model: Model, wanted: Sequence[str]) -> PartitionSegment:
-    graph = model.graph
-    made = {tensor.name: tensor for layer in graph.layers for tensor in layer.outputs}
-    outputs: list[Tensor] = []
-    for name in wanted:
-        if name not in made:
-            raise RankSliceError(f"no layer of the unsliced model makes {quoted(name)}")
-        outputs.append(made[name])
-    return PartitionSegment(graph.layers, graph.inputs, tuple(outputs))
 
 
 class _Search:

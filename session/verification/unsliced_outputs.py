@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -13,20 +13,29 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.engines import EngineSettings, open_engine
+from rankslice.backend.runtime.engines import Engine, EngineSettings, open_engine
 from rankslice.backend.runtime.job import Facts, Job
-from rankslice.backend.runtime.sizes import make_slot, values_in
+from rankslice.backend.runtime.sizes import Slot, make_slot, values_in
 from rankslice.backend.runtime.sources import Source
 from rankslice.backend.runtime.system.processes import meminfo, memory_of
 from rankslice.framework.engines import reference_engine
+from rankslice.framework.plan import Plan
+from rankslice.frontend.formats import find_format
+from rankslice.frontend.formats.parts.reader import PartsModel
+from rankslice.session.build_folder import built_model
 from rankslice.session.prepare import PreparedRun
+from rankslice.session.verification.unsliced_parts import UnslicedPart, parts_in_order
 
 _SHARE_OF_MEMORY = 0.5
 """Of what is available, for copies of the model."""
 
 
 def unsliced_outputs(
-    prepared: PreparedRun, model: Path, arrivals: Sequence[int], job: Job | None = None
+    prepared: PreparedRun,
+    model: Path,
+    arrivals: Sequence[int],
+    job: Job | None = None,
+    parts: Sequence[UnslicedPart] = (),
 ) -> Iterator[list[NDArray[Any]]]:
     """Yield the outputs of the unsliced model for some of a run's frames, in their order.
 
@@ -36,6 +45,7 @@ def unsliced_outputs(
 
     Args:
         job: with other outputs or on one route; by default that of the run.
+        parts: files to run instead of the model's own, in their order.
 
     Yields:
         One array per model output, in the shape that it has; a later frame overwrites them.
@@ -44,12 +54,13 @@ def unsliced_outputs(
         return
     plan, source, exact = prepared.plan, prepared.source, prepared.options.exact
     job = job or plan.job
-    engine = reference_engine(plan.model.format, (rank.engine for rank in plan.ranks))
+    parts = parts or _parts(prepared, model, job)
+    engines = {part.format: _engine(plan, part.format) for part in parts}
     loading: list[Future[_Copy]] = []
     with ExitStack() as stack:
         before = memory_of("self", "VmRSS")
         with without_info():  # LiteRT tells it once
-            first = stack.enter_context(closing(_Copy(model, job, engine, exact=exact)))
+            first = stack.enter_context(closing(_Copy(parts, job, engines, exact=exact)))
         first.read(source, arrivals[0])
         first.run()
         yield first.outputs
@@ -63,8 +74,30 @@ def unsliced_outputs(
         stack.callback(_close, loading)
         pool = stack.enter_context(ThreadPoolExecutor(count, "unsliced"))
         for _ in range(count - 1):
-            loading.append(pool.submit(_Copy, model, job, engine, exact=exact))
+            loading.append(pool.submit(_Copy, parts, job, engines, exact=exact))
         yield from _in_turn(pool, first, loading, source, arrivals[1:])
+
+
+def _parts(prepared: PreparedRun, model: Path, job: Job) -> Sequence[UnslicedPart]:
+    # Engines do not write outputs that are inputs, passed on unchanged.
+    made = tuple(spec for spec in job.outputs if spec not in job.inputs)
+    kind = find_format(model)
+    if kind is None or kind.submodels:
+        return [UnslicedPart(model, prepared.plan.model.format, job.inputs, made)]
+    read = built_model(prepared.folder, prepared.plan, "verify a run")
+    assert isinstance(read, PartsModel)
+    return [*parts_in_order(read, {spec.name for spec in made})]
+
+
+def _engine(plan: Plan, submodels: str) -> str:
+    """Return the engine that runs unsliced files of a format: that of the segments, if possible."""
+    used = (
+        segment.engine or rank.engine
+        for rank in plan.ranks
+        for segment in rank.all_runs
+        if segment.file.endswith(f".{submodels}")
+    )
+    return reference_engine(submodels, used)
 
 
 def _close(loading: Sequence[Future[_Copy]]) -> None:
@@ -108,19 +141,30 @@ def _in_turn(
 
 
 class _Copy:
-    def __init__(self, model: Path, job: Job, engine: str, *, exact: bool) -> None:
+    def __init__(
+        self,
+        parts: Sequence[UnslicedPart],
+        job: Job,
+        engines: Mapping[str, str],
+        *,
+        exact: bool,
+    ) -> None:
         kept = [segment.facts.keeps for segment in job.segments if segment.facts.keeps]
         self.keeps_something = bool(kept)
         """Whether a run may leave something for the next one."""
         facts = Facts(keeps=next(iter(kept), ""))
-        self._engine = open_engine(engine, EngineSettings(exact=exact, facts=facts))
-        specs = (*job.inputs, *job.outputs)
-        slots = {spec.name: make_slot(spec) for spec in specs}
-        # Engines do not write outputs that are inputs, passed on unchanged.
-        made = [spec for spec in job.outputs if spec not in job.inputs]
-        self._engine.load(model, job.inputs, made)
+        settings = EngineSettings(exact=exact, facts=facts)
+        between = (spec for part in parts for spec in part.outputs)
+        slots = {spec.name: make_slot(spec) for spec in (*between, *job.inputs, *job.outputs)}
+        self._steps: list[tuple[Engine, list[Slot], list[Slot]]] = []
+        for part in parts:
+            engine = open_engine(engines[part.format], settings)
+            engine.load(part.file, *map(part.facts.in_file, (part.inputs, part.outputs)))
+            inputs, outputs = (
+                [slots[spec.name] for spec in side] for side in (part.inputs, part.outputs)
+            )
+            self._steps.append((engine, inputs, outputs))
         self._inputs = [slots[spec.name] for spec in job.inputs]
-        self._made = [slots[spec.name] for spec in made]
         self._outputs = [slots[spec.name] for spec in job.outputs]
 
     @property
@@ -131,10 +175,12 @@ class _Copy:
         source.read(arrival, self._inputs)
 
     def run(self) -> None:
-        self._engine.run([values_in(slot) for slot in self._inputs], self._made)
+        for engine, inputs, outputs in self._steps:
+            engine.run([values_in(slot) for slot in inputs], outputs)
 
     def close(self) -> None:
-        self._engine.close()
+        for engine, _, _ in self._steps:
+            engine.close()
 
 
 _INFO = b"INFO: "

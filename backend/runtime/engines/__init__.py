@@ -98,11 +98,12 @@ class Engine(ABC):
         """Release the sub-model."""
 
 
-def engine_settings(rank: Rank, *, exact: bool) -> EngineSettings:
+def engine_settings(rank: Rank, *, exact: bool, engine: str = "") -> EngineSettings:
+    """Return the settings of a rank's engine, or of another one on its cores."""
     return EngineSettings(
         threads=max(1, len(rank.cores)),
         exact=exact,
-        options=dict(rank.options),
+        options=dict(rank.options) if engine in ("", rank.engine) else {},
         accelerator=rank.accelerator.rstrip("0123456789"),
         allow_fallback=rank.allow_fallback,
     )

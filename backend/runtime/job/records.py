@@ -13,7 +13,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..errors import BoundError, JobError
-from .strict import plain, vars_of
+from .strict import PAIRS, plain, vars_of
 from .turns import ALL, Turns
 
 if TYPE_CHECKING:
@@ -36,6 +36,13 @@ class Facts:
     """Of an ONNX sub-model, an operator of control flow that it has: ``Loop``."""
     operators: int = 0
     """How many it has, if its engine wants to know."""
+    names: PAIRS = ()
+    """Tensors of the job that its file calls otherwise, each with the name that it has there."""
+
+    def in_file(self, specs: Iterable[Tensor]) -> list[Tensor]:
+        """Return tensors of the job with the names that they have in the sub-model's file."""
+        names = dict(self.names)
+        return [replace(spec, name=names.get(spec.name, spec.name)) for spec in specs]
 
 
 NO_FACTS = Facts()
@@ -148,6 +155,8 @@ class Segment:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     facts: Facts = NO_FACTS
+    engine: str = ""
+    """That runs it on the rank's cores, without the rank's options; empty: the rank's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +210,17 @@ class Rank:
     """What it does instead while more frames come than the usual route can handle."""
 
     @property
+    def all_runs(self) -> tuple[Segment, ...]:
+        """Its segments on both routes."""
+        return (*self.runs, *(self.surge.runs if self.surge else ()))
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """The engines of its segments on both routes, its own first."""
+        others = (segment.engine or self.engine for segment in self.all_runs)
+        return tuple(dict.fromkeys((self.engine, *others)))
+
+    @property
     def name(self) -> str:
         return rank_name(self.rank, self.key, self.host)
 
@@ -221,6 +241,8 @@ class PlacedSegment:
     """How many steps of the pipeline it may take for a frame: more than one if its rank does not
     handle every frame."""
     facts: Facts = NO_FACTS
+    engine: str = ""
+    """If it is not the rank's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,6 +313,7 @@ class Job:
                     level,
                     rank.turns.levels,
                     segment.facts,
+                    segment.engine,
                 )
             )
         return tuple(segments), levels.at_sink()

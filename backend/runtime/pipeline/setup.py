@@ -185,20 +185,23 @@ class LoadedSegments:
 
     def _engine(self, segment: PlacedSegment) -> Engine:
         setup, tensors = self._setup, self._setup.job.tensors
-        engine = open_engine(setup.spec.engine, self._engine_settings(segment))
+        name = segment.engine or setup.spec.engine
+        engine = open_engine(name, self._engine_settings(segment))
         self._engines.append(engine)
         setup.resources.callback(engine.close)
         engine.share(self._memories)
         engine.load(
             setup.folder / segment.file,
-            [tensors[name] for name in segment.inputs],
-            [tensors[name] for name in segment.outputs],
+            segment.facts.in_file(tensors[name] for name in segment.inputs),
+            segment.facts.in_file(tensors[name] for name in segment.outputs),
         )
         return engine
 
     def _engine_settings(self, segment: PlacedSegment) -> EngineSettings:
         options = self._setup.options
         settings = replace(self._setup.engine_settings, facts=segment.facts)
+        if segment.engine:
+            settings = replace(settings, options={})
         if options.events is None or not options.operators:
             return settings
         profile = options.events / f"profile-{segment.rank}-{segment.index}"

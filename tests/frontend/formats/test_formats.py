@@ -101,7 +101,8 @@ OF_ONE_FORMAT = {
 }
 """Files that may name a format, and why."""
 
-_NAME = re.compile(rf"(?!ai\.onnx)(\S*\.)?({'|'.join(FORMATS)})")
+# Platform files are YAML, too.
+_NAME = re.compile(rf"(?!ai\.onnx)(\S*\.)?({'|'.join({*FORMATS} - {'yaml', 'yml'})})")
 _FOLDER = re.compile(r"rankslice\.frontend\.formats\.(onnx|tflite|keras)\b.*")
 
 

@@ -1,0 +1,1 @@
+"""Several model files as one model."""

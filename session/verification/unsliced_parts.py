@@ -1,0 +1,68 @@
+"""The files that together compute the unsliced model: one, or one of each of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankslice.backend.runtime.job import NO_FACTS, Facts, Tensor
+from rankslice.frontend.formats import Model, submodel_files
+from rankslice.frontend.formats.model_format import Conversion
+from rankslice.frontend.formats.parts.reader import PartsModel
+from rankslice.frontend.formats.pieces import write_submodel
+from rankslice.frontend.partition.partition import PartitionSegment
+
+
+@dataclass(frozen=True, slots=True)
+class UnslicedPart:
+    file: Path
+    format: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    facts: Facts = NO_FACTS
+    """What the file calls these tensors."""
+
+
+def parts_in_order(model: PartsModel, wanted: Collection[str]) -> Iterator[UnslicedPart]:
+    """Yield the files of the parts as they are; ``wanted``: outputs of the whole model."""
+    for part, segment in zip(model.parts, _whole_parts(model, wanted), strict=True):
+        names = tuple((part.whole(name), name) for name in part.own_names)
+        yield _unsliced(part.model.path, part.part.format, segment, Facts(names=names))
+
+
+def written_parts(
+    model: Model, wanted: Collection[str], folder: Path, suffix: str, conversion: Conversion
+) -> Iterator[UnslicedPart]:
+    """Write files with all layers into a folder, which also give out the tensors ``wanted``.
+
+    ``suffix``: of the file of a model that does not consist of parts.
+    """
+    for number, segment in enumerate(_whole_parts(model, wanted)):
+        part = segment.layers[0].part
+        kind = part.format if part else suffix
+        file = folder / f"unsliced-{number}.{kind}"
+        files = submodel_files(model, segment, name=file.name, conversion=conversion)
+        write_submodel(files, file)
+        yield _unsliced(file, kind, segment, Facts(names=files.facts.names))
+
+
+def _unsliced(file: Path, kind: str, segment: PartitionSegment, facts: Facts) -> UnslicedPart:
+    inputs, outputs = (
+        tuple(tensor.in_job() for tensor in side) for side in (segment.inputs, segment.outputs)
+    )
+    return UnslicedPart(file, kind, inputs, outputs, facts)
+
+
+def _whole_parts(model: Model, wanted: Collection[str]) -> Iterator[PartitionSegment]:
+    """Yield all layers of each part, with what it gives to others, and what is wanted of it."""
+    graph = model.graph
+    part_of = {tensor.name: layer.part for layer in graph.layers for tensor in layer.outputs}
+    reads = [(tensor, layer.part) for layer in graph.layers for tensor in layer.inputs]
+    given = {t.name for t, part in reads if part_of.get(t.name, part) != part} | {*wanted}
+    for part in dict.fromkeys(layer.part for layer in graph.layers):
+        layers = tuple(layer for layer in graph.layers if layer.part == part)
+        made = (tensor for layer in layers for tensor in layer.outputs)
+        read = {t.name: t for t, reader in reads if reader == part if part_of.get(t.name) != part}
+        inputs = tuple(read.values()) if part else graph.inputs
+        yield PartitionSegment(layers, inputs, tuple(t for t in made if t.name in given))

@@ -80,8 +80,10 @@ def parse_parts_yaml(text: str, name: str) -> PartsFile:
     try:
         order = [*TopologicalSorter(before).static_order()]
     except CycleError as error:
-        found = f"parts {joined([*map(quoted, error.args[1])])} read from each other in a cycle"
-        raise RankSliceError(Mistake(f"{name}: parts", found, "expected each to be fed")) from None
+        cycle = " -> ".join(map(quoted, error.args[1]))
+        found = f"{cycle} feed each other in a cycle"
+        expected = "expected each to read from others"
+        raise RankSliceError(Mistake(f"{name}: parts", found, expected)) from None
     outputs = {output: _feed(text) for output, text in spec.outputs.items()}
     return PartsFile(name, tuple(parts[part] for part in order), outputs)
 

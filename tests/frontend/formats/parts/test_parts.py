@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from model_parts import FEATURES, HEAD, PARTS, write_head, write_mapping, write_parts
+
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.files.hashing import file_sha256
+from rankslice.frontend.formats import model_sha256, read_model
+from rankslice.frontend.formats.input_shapes import GivenSizes
+from rankslice.frontend.partition.partition import partition
+from rankslice.session.build_folder import read_plan
+from rankslice.session.building.build import build
+
+
+def messages(path: Path, sizes: GivenSizes | None = None) -> list[str]:
+    with pytest.raises(RankSliceError) as raised:
+        read_model(path, sizes or GivenSizes())
+    return [str(mistake) for mistake in raised.value.mistakes]
+
+
+def of_text(folder: Path, *changes: tuple[str, str]) -> list[str]:
+    text = PARTS
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    return messages(write_parts(folder, text))
+
+
+def test_parts_make_one_graph_whose_names_begin_with_the_parts(tmp_path):
+    graph = read_model(write_parts(tmp_path)).graph
+    assert ("backbone/QUANTIZE_0", "head/Softmax") == (graph.layers[0].name, graph.layers[-1].name)
+    assert [("image", (1, 8, 8, 1))] == [(t.name, t.shape) for t in graph.inputs]
+    assert [("probabilities", (1, 10))] == [(t.name, t.shape) for t in graph.outputs]
+    assert {"tflite", "onnx"} == {layer.part.format for layer in graph.layers}
+    (joint,) = (layer for layer in graph.layers if layer.op == "DequantizeLinear")
+    assert [f"backbone/{FEATURES}"] == [tensor.name for tensor in joint.inputs]
+
+
+def test_layers_of_two_parts_on_one_rank_are_two_segments(tmp_path):
+    graph = read_model(write_parts(tmp_path)).graph
+    cut = partition(graph, {layer.name: 0 for layer in graph.layers})
+    assert ["backbone", "head"] == [segment.layers[0].part.name for segment in cut.segments]
+
+
+def test_an_open_size_of_a_part_is_that_of_what_feeds_it(tmp_path):
+    path = write_parts(tmp_path, head=HEAD.replace("int8[1,192]", "int8[N,192]"))
+    assert (1, 10) == read_model(path).graph.outputs[0].shape
+
+
+def test_a_dequantiser_whose_result_another_part_reads_is_not_copied(tmp_path):
+    first = HEAD.replace("scores = MatMul(real, weight)\n  probabilities = Softmax(scores)", "")
+    write_head(
+        tmp_path / "real.onnx", first.replace("probabilities", "real").replace(",10", ",192")
+    )
+    rest = HEAD.replace("int8[1,192] features", "float[1,192] real").replace(
+        "real = DequantizeLinear(features, scale, zero)", ""
+    )
+    text = PARTS.replace(f"features: backbone/{FEATURES}", "real: middle/real").replace(
+        "  head:",
+        f"  middle: {{onnx: real.onnx, inputs: {{features: backbone/{FEATURES}}}}}\n  head:",
+    )
+    graph = read_model(write_parts(tmp_path, text, rest)).graph
+    ranks = {layer.name: 0 for layer in graph.layers}
+    ranks.pop("middle/DequantizeLinear")
+    with pytest.raises(KeyError):
+        partition(graph, ranks)
+    assert 3 == len(partition(graph, {**ranks, "middle/DequantizeLinear": 0}).segments)
+
+
+def test_the_digest_is_of_the_parts_file_and_all_that_it_names(tmp_path):
+    path = write_parts(tmp_path)
+    digests = [file_sha256(tmp_path / n) for n in ("parts.yaml", "backbone.tflite", "head.onnx")]
+    assert hashlib.sha256("\n".join(digests).encode()).hexdigest() == model_sha256(path)
+
+
+def test_equal_parts_are_built_to_equal_bytes_with_an_engine_for_each_segment(tmp_path):
+    path = write_parts(tmp_path)
+    mapping = write_mapping(tmp_path, {"local_cpu0": ["backbone", "head"]})
+    folders = [build(path, mapping, "local", tmp_path / name).folder for name in ("one", "two")]
+    once, again = (
+        {
+            file.relative_to(folder): file.read_bytes()
+            for file in folder.rglob("*")
+            if file.is_file()
+        }
+        for folder in folders
+    )
+    assert once == again
+    (rank,) = read_plan(folders[0]).ranks
+    assert ("litert", "onnxruntime") == rank.engines
+    assert ["", "onnxruntime"] == [segment.engine for segment in rank.runs]
+    wanted = (folders[0] / "packages" / "local" / "requirements.txt").read_text()
+    assert "ai-edge-litert" in wanted
+    assert "onnxruntime" in wanted
+
+
+def test_a_rank_runs_the_engine_of_its_part(tmp_path):
+    path = write_parts(tmp_path)
+    mapping = write_mapping(tmp_path, {"local_cpu0": ["backbone"], "local_cpu1": ["head"]})
+    plan = build(path, mapping, "local", tmp_path / "out").plan
+    assert ["litert", "onnxruntime"] == [rank.engine for rank in plan.ranks]
+    assert ["tflite", "onnx"] == [s.file.rpartition(".")[2] for s in plan.segments]
+
+
+def test_a_gpu_is_refused_parts_of_both_formats(tmp_path):
+    (tmp_path / "boards.yaml").write_text("boards: {edge: {cores: 1, gpu: {engine: litert}}}")
+    path = write_parts(tmp_path)
+    mapping = write_mapping(tmp_path, {"edge_gpu": ["backbone", "head"]})
+    with pytest.raises(RankSliceError, match="'litert' of the gpu runs no .onnx sub-models"):
+        build(path, mapping, str(tmp_path / "boards.yaml"), tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            "onnx: head.onnx",
+            "onxx: head.onnx",
+            "parts.head: unknown key 'onxx'; did you mean 'onnx'",
+        ),
+        ("onnx: head.onnx", "onnx: ../head.onnx", "is not a file in the folder of the parts file"),
+        ("onnx: head.onnx", "onnx: /tmp/head.onnx", "is not a file in the folder"),
+        ("onnx: head.onnx", "onnx: head.tflite", "found 'head.tflite'"),
+        ("    onnx: head.onnx\n", "", "parts.head: names no model file; expected onnx or tflite"),
+        ("backbone/", "backbnoe/", "no part 'backbnoe'; did you mean 'backbone'?"),
+        ("{features:", "{featurse:", "has no input 'featurse'; did you mean 'features'?"),
+        (f"backbone/{FEATURES}", "backbone/flat", "backbone.tflite has no output 'flat'"),
+        ("head/probabilities", "head/scores", "head.onnx has no output 'scores'"),
+        ("head/probabilities", "probabilities", "expected part/tensor: head/boxes"),
+        (f"backbone/{FEATURES}", "head/probabilities", "part 'head' reads from itself"),
+    ],
+)
+def test_a_mistake_in_a_parts_file_is_named_with_its_place(tmp_path, old, new, expected):
+    (message,) = of_text(tmp_path, (old, new))
+    assert message.startswith(("parts.yaml: ", str(tmp_path)))
+    assert expected in message
+
+
+def test_all_mistakes_are_named_at_once(tmp_path):
+    found = of_text(tmp_path, ("{image: image}", "{imag: image}"), ("head/prob", "heat/prob"))
+    assert [
+        "parts.yaml: outputs.probabilities: there is no part 'heat'; did you mean 'head'?"
+    ] == found
+    found = of_text(tmp_path, ("{image: image}", "{imag: image}"))
+    assert [
+        "parts.yaml: parts.backbone.inputs: backbone.tflite has no input 'imag'; did you mean"
+        " 'image'?",
+        "parts.yaml: parts.backbone.inputs: nothing feeds the input 'image' of backbone.tflite;"
+        " give an output of a part, or a name of your own",
+    ] == found
+
+
+@pytest.mark.parametrize("declared", ["int8[1,96]", "uint8[1,192]", "int8[192]"])
+def test_a_joint_of_other_types_or_shapes_names_both_sides(tmp_path, declared):
+    path = write_parts(tmp_path, head=HEAD.replace("int8[1,192] features", f"{declared} features"))
+    kind, _, sizes = declared.rstrip("]").partition("[")
+    shown = f"{kind} [{sizes.replace(',', ', ')}]"
+    assert [
+        f"parts.yaml: parts.head.inputs.features: '{FEATURES}' of backbone.tflite is"
+        f" int8 [1, 192], but 'features' of head.onnx is {shown}; expected the same"
+    ] == messages(path)
+
+
+def test_a_link_out_of_the_folder_is_not_followed(tmp_path):
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    path = write_parts(folder)
+    (folder / "head.onnx").rename(tmp_path / "head.onnx")
+    (folder / "head.onnx").symlink_to(tmp_path / "head.onnx")
+    (message,) = messages(path)
+    assert "'head.onnx' is a link to a file outside of the folder of parts.yaml" in message

@@ -56,7 +56,8 @@ class Partition:
     graph: Graph
     segments: tuple[PartitionSegment, ...]
     """In a topological order of the segment graph: by level, then rank, then index, where the
-    level counts segments and hops between ranks on the longest way to a segment."""
+    level counts segments and hops between ranks on the longest way to a segment. Of a rank's
+    segments of one level, that with the longest way behind it comes first."""
     minimal: bool
 
     def layers_of(self, rank: int) -> Iterator[Layer]:
@@ -247,16 +248,37 @@ class Grouping:
     def _by_level(
         self, blocks: Sequence[tuple[int, ...]], ranks: Sequence[int]
     ) -> list[tuple[int, ...]]:
-        """Return the blocks by level, then rank; they come in a topological order, too."""
-        made: dict[int, tuple[int, int]] = {}
-        placed = []
-        for block in blocks:
-            rank = ranks[block[0]]
-            sources = [made[p] for at in block for p in self._predecessors[at] if p in made]
-            level = max((1 + before + (source != rank) for before, source in sources), default=1)
-            made |= dict.fromkeys(block, (level, rank))
-            placed.append((level, rank, block))
-        return [block for _, _, block in sorted(placed, key=lambda where: where[:2])]
+        """Return the blocks by level, rank and what follows; they come in a topological order, too.
+
+        Of what a rank can start at once, that comes first which has the longest way behind it:
+        other ranks wait for it.
+        """
+        made: dict[int, int] = {}
+        sources: list[set[int]] = []
+        levels: list[int] = []
+        for number, block in enumerate(blocks):
+            sources.append({made[p] for at in block for p in self._predecessors[at] if p in made})
+            ways = (
+                self._way(levels[source], ranks, blocks[source], block) for source in sources[-1]
+            )
+            levels.append(max(ways, default=1))
+            made |= dict.fromkeys(block, number)
+        behind = [0] * len(blocks)
+        for number in reversed(range(len(blocks))):
+            for source in sources[number]:
+                way = self._way(behind[number], ranks, blocks[source], blocks[number])
+                behind[source] = max(behind[source], way)
+        order = sorted(
+            range(len(blocks)), key=lambda n: (levels[n], ranks[blocks[n][0]], -behind[n])
+        )
+        return [blocks[number] for number in order]
+
+    @staticmethod
+    def _way(
+        so_far: int, ranks: Sequence[int], source: tuple[int, ...], block: tuple[int, ...]
+    ) -> int:
+        """Return a number of segments and hops between ranks, with one more segment."""
+        return so_far + 1 + (ranks[source[0]] != ranks[block[0]])
 
 
 def _group_mistakes(

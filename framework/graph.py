@@ -157,7 +157,15 @@ class Sum:
     """What the format's operator does with the sum: a fused activation function."""
 
 
-Making: TypeAlias = PartOf | Crop | Join | Sum
+@dataclass(frozen=True, slots=True)
+class Transpose:
+    """A layer that puts the axes of a tensor into another order."""
+
+    permutation: tuple[int, ...]
+    """By axis of the result: the axis of the tensor."""
+
+
+Making: TypeAlias = PartOf | Crop | Join | Sum | Transpose
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from rankslice.backend.runtime.job import Facts, Job
 from rankslice.backend.runtime.sizes import Slot, make_slot, values_in
 from rankslice.backend.runtime.sources import Source
 from rankslice.backend.runtime.system.processes import meminfo, memory_of
+from rankslice.backend.temporary import temporary_folder
 from rankslice.framework.engines import reference_engine
 from rankslice.framework.plan import Plan
 from rankslice.frontend.formats import find_format
@@ -54,10 +55,10 @@ def unsliced_outputs(
         return
     plan, source, exact = prepared.plan, prepared.source, prepared.options.exact
     job = job or plan.job
-    parts = parts or _parts(prepared, model, job)
-    engines = {part.format: _engine(plan, part.format) for part in parts}
     loading: list[Future[_Copy]] = []
     with ExitStack() as stack:
+        parts = parts or _parts(prepared, model, job, stack)
+        engines = {part.format: _engine(plan, part.format) for part in parts}
         before = memory_of("self", "VmRSS")
         with without_info():  # LiteRT tells it once
             first = stack.enter_context(closing(_Copy(parts, job, engines, exact=exact)))
@@ -78,7 +79,9 @@ def unsliced_outputs(
         yield from _in_turn(pool, first, loading, source, arrivals[1:])
 
 
-def _parts(prepared: PreparedRun, model: Path, job: Job) -> Sequence[UnslicedPart]:
+def _parts(
+    prepared: PreparedRun, model: Path, job: Job, stack: ExitStack
+) -> Sequence[UnslicedPart]:
     # Engines do not write outputs that are inputs, passed on unchanged.
     made = tuple(spec for spec in job.outputs if spec not in job.inputs)
     kind = find_format(model)
@@ -86,7 +89,8 @@ def _parts(prepared: PreparedRun, model: Path, job: Job) -> Sequence[UnslicedPar
         return [UnslicedPart(model, prepared.plan.model.format, job.inputs, made)]
     read = built_model(prepared.folder, prepared.plan, "verify a run")
     assert isinstance(read, PartsModel)
-    return [*parts_in_order(read, {spec.name for spec in made})]
+    folder = stack.enter_context(temporary_folder()).path
+    return [*parts_in_order(read, {spec.name for spec in made}, folder)]
 
 
 def _engine(plan: Plan, submodels: str) -> str:

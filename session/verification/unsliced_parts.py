@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rankslice.backend.runtime.job import NO_FACTS, Facts, Tensor
 from rankslice.frontend.formats import Model, submodel_files
-from rankslice.frontend.formats.model_format import Conversion
+from rankslice.frontend.formats.model_format import FLOAT32, Conversion
 from rankslice.frontend.formats.parts.reader import PartsModel
 from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.partition import PartitionSegment
@@ -24,9 +24,18 @@ class UnslicedPart:
     """What the file calls these tensors."""
 
 
-def parts_in_order(model: PartsModel, wanted: Collection[str]) -> Iterator[UnslicedPart]:
-    """Yield the files of the parts as they are; ``wanted``: outputs of the whole model."""
-    for part, segment in zip(model.parts, _whole_parts(model, wanted), strict=True):
+def parts_in_order(
+    model: PartsModel, wanted: Collection[str], folder: Path
+) -> Iterator[UnslicedPart]:
+    """Yield the files of the parts as they are; of parts that change a layout, written anew.
+
+    ``wanted``: outputs of the whole model.
+    """
+    for number, segment in enumerate(_whole_parts(model, wanted)):
+        if any(layer.making for layer in segment.layers):
+            yield _written(model, segment, folder / f"unsliced-{number}", "", FLOAT32)
+            continue
+        part = model.part_of(segment.layers[0])
         names = tuple((part.whole(name), name) for name in part.own_names)
         yield _unsliced(part.model.path, part.part.format, segment, Facts(names=names))
 
@@ -39,12 +48,18 @@ def written_parts(
     ``suffix``: of the file of a model that does not consist of parts.
     """
     for number, segment in enumerate(_whole_parts(model, wanted)):
-        part = segment.layers[0].part
-        kind = part.format if part else suffix
-        file = folder / f"unsliced-{number}.{kind}"
-        files = submodel_files(model, segment, name=file.name, conversion=conversion)
-        write_submodel(files, file)
-        yield _unsliced(file, kind, segment, Facts(names=files.facts.names))
+        yield _written(model, segment, folder / f"unsliced-{number}", suffix, conversion)
+
+
+def _written(
+    model: Model, segment: PartitionSegment, path: Path, suffix: str, conversion: Conversion
+) -> UnslicedPart:
+    part = segment.layers[0].part
+    kind = part.format if part else suffix
+    file = path.with_name(f"{path.name}.{kind}")
+    files = submodel_files(model, segment, name=file.name, conversion=conversion)
+    write_submodel(files, file)
+    return _unsliced(file, kind, segment, Facts(names=files.facts.names))
 
 
 def _unsliced(file: Path, kind: str, segment: PartitionSegment, facts: Facts) -> UnslicedPart:

@@ -19,6 +19,7 @@ from rankslice.framework.graph import (
     PartOf,
     Sum,
     Tensor,
+    Transpose,
     Weight,
     values_bytes,
 )
@@ -70,6 +71,9 @@ class _Maker:
             node.attribute.append(helper.make_attribute("axis", layer.making.axis))
         elif isinstance(layer.making, Sum):
             node.op_type = "Sum"
+        elif isinstance(layer.making, Transpose):
+            node.op_type = "Transpose"
+            node.attribute.append(helper.make_attribute("perm", layer.making.permutation))
         node.name = layer.name
         while operands and operands[-1] is None:
             operands.pop()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from rankslice.backend.runtime.job import Rank
 from rankslice.framework.engines import engine_for
 from rankslice.framework.errors import Mistake
 from rankslice.framework.graph import Layer
-from rankslice.frontend.formats import format_named, format_of
+from rankslice.frontend.formats import find_format, format_named, format_of
 from rankslice.frontend.formats.model_format import Format
 from rankslice.frontend.formats.onnx.quantised_cuts import quantised_cut_warnings
 from rankslice.frontend.formats.parts.reader import PartsModel, parts_files, read_parts
@@ -28,6 +29,14 @@ def _mistakes(model: PartsModel, cut: Partition, ranks: Sequence[Rank]) -> Itera
         yield from format_of(own.graph).mistakes(part.model, own, engines)
 
 
+def _metadata(path: Path) -> dict[str, str]:
+    """Return what the files' makers have left, the last part's first."""
+    files = parts_files(path)[1:]
+    kinds = [find_format(file) for file in files]
+    known = [kind.metadata(file) for kind, file in zip(kinds, files, strict=True) if kind]
+    return {name: text for texts in known for name, text in texts.items()}
+
+
 FORMAT = Format(
     name="yaml",
     submodels="",
@@ -36,5 +45,6 @@ FORMAT = Format(
     macs=_macs,
     warnings=quantised_cut_warnings,
     mistakes=_mistakes,
+    metadata=_metadata,
     files=parts_files,
 )

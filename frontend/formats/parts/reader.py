@@ -20,7 +20,20 @@ from rankslice.framework.graph import Graph, Layer, ModelPart, Tensor, Weight
 from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 from rankslice.frontend.formats.model_format import Model
-from rankslice.frontend.formats.parts.spec import Feed, PartsFile, PartSpec, parse_parts_yaml
+from rankslice.frontend.formats.parts.layouts import (
+    MAKERS,
+    inverse,
+    permuted,
+    with_permuted_inputs,
+    with_permuted_output,
+)
+from rankslice.frontend.formats.parts.spec import (
+    LAYOUTS,
+    Feed,
+    PartsFile,
+    PartSpec,
+    parse_parts_yaml,
+)
 
 _Item = TypeVar("_Item", Tensor, Weight)
 
@@ -146,11 +159,20 @@ class _Joining:
         own = {tensor.name: tensor for tensor in graph.inputs}
         for name, feed in spec.inputs.items():
             if not feed.part and feed.tensor not in self._tensors:
-                self._tensors[feed.tensor] = replace(own[name], name=feed.tensor)
+                brought = permuted(own[name], inverse(feed.permutation), feed.tensor)
+                self._tensors[feed.tensor] = brought
                 self._says[feed.tensor] = f"{quoted(name)} of {spec.files[kind]}"
         raise_mistakes(self._joint_mistakes(spec, graph))
         named = {f.tensor: name for name, f in self._file.outputs.items() if f.part == spec.name}
         fed = {name: self._whole(feed) for name, feed in spec.inputs.items()}
+        changes = {name: feed for name, feed in spec.inputs.items() if feed.layout}
+        if kind in MAKERS and changes:
+            permutations = {name: feed.permutation for name, feed in changes.items()}
+            model, renamed = with_permuted_inputs(model, permutations)
+            fed = {renamed.get(name, name): whole for name, whole in fed.items()}
+        else:
+            fed |= {name: self._permuted(spec, name, feed) for name, feed in changes.items()}
+        graph = model.graph
         part = ReadPart(ModelPart(spec.name, kind), spec, model, {**named, **fed})
         for tensor in graph.outputs:
             whole = part.whole(tensor.name)
@@ -158,9 +180,23 @@ class _Joining:
         self.parts.append(part)
         self._failed.discard(spec.name)
 
+    def _permuted(self, spec: PartSpec, name: str, feed: Feed) -> str:
+        """Let the part that feeds an input change the layout; return the name of the result."""
+        where = f"{self._path.name}: parts.{spec.name}.layouts.{name}"
+        place = next((n for n, read in enumerate(self.parts) if read.part.name == feed.part), None)
+        if place is None or self.parts[place].part.format not in MAKERS:
+            found = f"only parts in {joined(MAKERS, 'or')} can change a layout"
+            raise RankSliceError(Mistake(where, f"{found}, and neither side is one"))
+        source = self.parts[place]
+        model, made = with_permuted_output(source.model, feed.tensor, feed.permutation)
+        self.parts[place] = source = replace(source, model=model)
+        whole = source.whole(made.name)
+        self._tensors[whole] = replace(made, name=whole)
+        return whole
+
     def _whole(self, feed: Feed) -> str:
         """Return the name in the whole model of what feeds an input."""
-        outputs = (name for name, output in self._file.outputs.items() if output == feed)
+        outputs = (name for name, output in self._file.outputs.items() if output.text == feed.text)
         return next(outputs, feed.text)
 
     def _read(self, spec: PartSpec, file: Path) -> Model:
@@ -183,6 +219,9 @@ class _Joining:
             source = self._tensors.get(self._whole(feed)) if feed.part else None
             if source is not None and source.shape is not None:
                 (at_most if source.is_open else fixed)[name] = source.shape
+            for sizes in (fixed, at_most):
+                if feed.layout and len(sizes.get(name, ())) == len(feed.permutation):
+                    sizes[name] = tuple(sizes[name][axis] for axis in feed.permutation)
         try:
             return read_model(file, GivenSizes(fixed, at_most))
         except RankSliceError:
@@ -224,12 +263,25 @@ class _Joining:
             if source is None and feed.part:
                 made = next(read for read in self.parts if read.part.name == feed.part)
                 yield _no_output(where, feed.tensor, made.model.graph)
-            elif source is not None and _kind(source) != _kind(own[name]):
+            elif source is not None and len(source.shape or ()) < len(feed.permutation):
+                found = f"{quoted(feed.tensor)} has no four dimensions: {_kind(source)}"
+                yield Mistake(where, f"{found}, so it has no layout {feed.layout}")
+            elif source is not None and (
+                _kind(permuted(source, feed.permutation)) != _kind(own[name])
+            ):
                 maker = next((r for r in self.parts if r.part.name == feed.part), None)
                 says = f"{quoted(feed.tensor)} of {maker.model.graph.name}" if maker else ""
                 says = says or self._says.get(feed.tensor, feed.tensor)
                 found = f"{says} is {_kind(source)}, but {quoted(name)} of {graph.name} is"
-                yield Mistake(where, f"{found} {_kind(own[name])}", "expected the same")
+                expected = "expected the same" + (f" after {feed.layout}" if feed.layout else "")
+                fitting = [
+                    layout
+                    for layout, axes in LAYOUTS.items()
+                    if not feed.layout and len(source.shape or ()) == len(axes)
+                    if _kind(permuted(source, axes)) == _kind(own[name])
+                ]
+                hint = f": layouts: {{{name}: {fitting[0]}}} changes it" if fitting else ""
+                yield Mistake(where, f"{found} {_kind(own[name])}", expected + hint)
 
     def check_outputs(self) -> None:
         raise_mistakes(self._output_mistakes())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from graphlib import CycleError, TopologicalSorter
 from pathlib import PurePosixPath
 from typing import Annotated, Any
@@ -19,6 +19,9 @@ from rankslice.framework.wording import bare, described, joined, quoted
 PART_FORMATS = ("onnx", "tflite")
 """Formats that a part may have: keys of its entry, and suffixes of its files."""
 
+LAYOUTS = {"nhwc-to-nchw": (0, 3, 1, 2), "nchw-to-nhwc": (0, 2, 3, 1)}
+"""Changes of an image's layout, as permutations of its axes."""
+
 _SHAPE = "expected parts and outputs, as in docs/formats.md"
 
 
@@ -30,6 +33,12 @@ class Feed:
     """Which part makes it; empty: it is an input of the whole model."""
     tensor: str
     """Of that part, as its file calls it; or the name of the whole model's input."""
+    layout: str = ""
+    """How its layout is changed: one of :data:`LAYOUTS`; empty: it is not."""
+
+    @property
+    def permutation(self) -> tuple[int, ...]:
+        return LAYOUTS.get(self.layout, ())
 
     @property
     def text(self) -> str:
@@ -72,7 +81,10 @@ def parse_parts_yaml(text: str, name: str) -> PartsFile:
             part,
             # In the order of the file.
             {kind: own[kind] for kind in own if kind in PART_FORMATS},
-            {tensor: _feed(text) for tensor, text in own["inputs"].items()},
+            {
+                tensor: replace(_feed(text), layout=own.get("layouts", {}).get(tensor, ""))
+                for tensor, text in own["inputs"].items()
+            },
         )
         for part, own in spec.model_dump(exclude_unset=True)["parts"].items()
     }
@@ -123,6 +135,12 @@ def _part_name(name: str) -> str:
     return name
 
 
+def _layout(name: str) -> str:
+    if name not in LAYOUTS:
+        raise ValueError(f"{quoted(name)} is not {joined([*LAYOUTS], 'or')}")
+    return name
+
+
 class _Spec(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -134,6 +152,11 @@ class _EntrySpec(_Spec):
         dict[str, str],
         Field(min_length=1, description="where its inputs come from: `{features: backbone/pool5}`"),
     ]
+
+    layouts: Annotated[
+        dict[str, Annotated[str, AfterValidator(_layout)]],
+        Field(description="how layouts of inputs change: `{features: nhwc-to-nchw}`"),
+    ] = Field(default_factory=dict)
 
 
 class _FileSpec(_Spec):
@@ -179,9 +202,13 @@ def _reference_mistakes(spec: _FileSpec, name: str) -> Iterator[Mistake]:
         where = _place(name, ("parts", part))
         if not any(getattr(entry, kind) for kind in PART_FORMATS):
             yield Mistake(where, "names no model file", f"expected {joined(PART_FORMATS, 'or')}")
+        for tensor in [name for name in entry.layouts if name not in entry.inputs]:
+            hint = nearest(tensor, entry.inputs) or f"they are {joined([*entry.inputs])}"
+            here = f"{where}.layouts"
+            yield Mistake(here, f"{quoted(tensor)} is none of the part's inputs", hint)
         seen: dict[str, str] = {}
         for tensor, text in entry.inputs.items():
-            here = _place(where, ("inputs", tensor)).replace(": inputs", ".inputs")
+            here = f"{where}.inputs.{bare(tensor)}"
             yield from _unknown_part(here, text, spec)
             if text in seen:
                 found = f"{quoted(text)} also feeds {quoted(seen[text])} of this part"

@@ -3,8 +3,10 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 from model_parts import FEATURES, HEAD, PARTS, write_head, write_mapping, write_parts
+from onnx_models import onnxruntime, save
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.files.hashing import file_sha256
@@ -175,3 +177,73 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path):
     (folder / "head.onnx").symlink_to(tmp_path / "head.onnx")
     (message,) = messages(path)
     assert "'head.onnx' is a link to a file outside of the folder of parts.yaml" in message
+
+
+IMAGES = """
+<ir_version: 8, opset_import: ["" : 17]>
+images (float[1,2,3,4] x) => (float[1,2,3,4] y) { y = Relu(x) }
+"""
+
+LAYOUTS = """
+parts:
+  first: {onnx: first.onnx, inputs: {x: image}, layouts: {x: nhwc-to-nchw}}
+  second: {onnx: second.onnx, inputs: {x: first/y}, layouts: {x: nchw-to-nhwc}}
+outputs: {result: second/y}
+"""
+
+
+def test_a_part_in_onnx_gets_a_layer_that_changes_the_layout(tmp_path):
+    save(tmp_path, IMAGES, "first.onnx")
+    save(tmp_path, IMAGES.replace("2,3,4", "3,4,2"), "second.onnx")
+    (tmp_path / "parts.yaml").write_text(LAYOUTS)
+    graph = read_model(tmp_path / "parts.yaml").graph
+    assert [(1, 3, 4, 2)] == [tensor.shape for tensor in graph.inputs]
+    assert ["Transpose", "Relu"] * 2 == [layer.op for layer in graph.layers]
+    mapping = write_mapping(tmp_path, {"local_cpu0": ["first"], "local_cpu1": ["second"]})
+    folder = build(tmp_path / "parts.yaml", mapping, "local", tmp_path / "out").folder
+    values = np.arange(-12, 12, dtype=np.float32).reshape(1, 3, 4, 2)
+    result = values
+    for name in ("local_cpu0", "local_cpu1"):
+        session = onnxruntime.InferenceSession(folder / "submodels" / f"{name}.0.onnx")
+        (result,) = session.run(None, {session.get_inputs()[0].name: result})
+    assert np.array_equal(np.maximum(values, 0), result)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("nhwc-to-nchw", "nhwc", "'nhwc' is not nhwc-to-nchw or nchw-to-nhwc"),
+        ("layouts: {x: nchw", "layouts: {y: nchw", "'y' is none of the part's inputs"),
+        (
+            ", layouts: {x: nchw-to-nhwc}",
+            "",
+            "'y' of first.onnx is float32 [1, 2, 3, 4], but 'x' of second.onnx is"
+            " float32 [1, 3, 4, 2]; expected the same: layouts: {x: nchw-to-nhwc} changes it",
+        ),
+        ("nchw-to-nhwc", "nhwc-to-nchw", "expected the same after nhwc-to-nchw"),
+    ],
+)
+def test_a_mistake_about_a_layout_is_named_with_its_place(tmp_path, old, new, expected):
+    save(tmp_path, IMAGES, "first.onnx")
+    save(tmp_path, IMAGES.replace("2,3,4", "3,4,2"), "second.onnx")
+    (tmp_path / "parts.yaml").write_text(LAYOUTS.replace(old, new))
+    (message,) = messages(tmp_path / "parts.yaml")
+    assert "parts.yaml: parts." in message
+    assert expected in message
+
+
+def test_the_part_that_feeds_one_for_litert_changes_the_layout(tmp_path):
+    save(tmp_path, IMAGES.replace("2,3,4", "1,8,8"), "first.onnx")
+    write_parts(tmp_path)
+    (tmp_path / "parts.yaml").write_text("""
+parts:
+  first: {onnx: first.onnx, inputs: {x: image}}
+  backbone:
+    tflite: backbone.tflite
+    inputs: {image: first/y}
+    layouts: {image: nchw-to-nhwc}
+outputs: {features: backbone/flatten_1/Reshape}
+""")
+    model = read_model(tmp_path / "parts.yaml")
+    turned = next(layer for layer in model.graph.layers if layer.op == "Transpose")
+    assert ("first", (1, 8, 8, 1)) == (turned.part.name, turned.outputs[0].shape)

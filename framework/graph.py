@@ -133,6 +133,14 @@ class PartOf:
 
     changes: tuple[tuple[str, object], ...] = ()
     """Settings that it has instead: see :mod:`rankslice.frontend.rewriting.regions`."""
+    box: Box = ()
+    """What its result stands for. Of a summand, this is the whole result."""
+    shape: tuple[int, ...] = ()
+    """Of the whole result."""
+    by: str = ""
+    """One of :data:`rankslice.framework.mapping.WAYS`; empty for a copy of a constant layer."""
+    share: float = 1
+    """How much of the whole layer's arithmetic it has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.reading.records import document_schema, read_document
 
 FORMAT = "rankslice-plan"
-VERSION = 6
+VERSION = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,24 @@ class SegmentLayers:
 
 
 @dataclass(frozen=True, slots=True)
+class MadeLayer:
+    """A layer that the model does not have, because layers are split."""
+
+    name: str
+    origin: str
+    """Name of the model's layer of which it is a part, or whose result it cuts or joins."""
+    kind: str
+    """``part``, ``crop``, ``join`` or ``sum``."""
+    by: str
+    """Of a part: how the layer is split."""
+    box: str
+    """Of a part and a crop: what it makes of a tensor, as an index of numpy: ``[:,0:48]``."""
+    share: float
+    """Of a part: how much of the whole layer's arithmetic it has; 0 for other kinds."""
+    weight_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedSegment(PlacedSegment):
     """A segment of the job, with its layers."""
 
@@ -57,6 +75,8 @@ class Plan:
     """Of each segment, on both routes."""
     minimal: bool
     """Whether the number of segments is proven to be the smallest possible."""
+    made: tuple[MadeLayer, ...] = ()
+    """The layers that the model does not have, in the graph's order."""
     surge_minimal: bool | None = None
     """The same of the second route, if there is one."""
 
@@ -75,6 +95,10 @@ class Plan:
     @cached_property
     def outputs(self) -> tuple[str, ...]:
         return tuple(tensor.name for tensor in self.job.outputs)
+
+    @cached_property
+    def made_by_name(self) -> dict[str, MadeLayer]:
+        return {layer.name: layer for layer in self.made}
 
     @cached_property
     def segments(self) -> tuple[PlannedSegment, ...]:

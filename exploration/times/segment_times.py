@@ -55,7 +55,7 @@ def segment_times(plan: Plan, times: KnownTimes, source: str) -> tuple[SegmentTi
     """Return the times of a plan's segments.
 
     Ranks of the ``null`` engine sleep as long as the plan says; the others take what a profile
-    tells of their layers.
+    tells of their layers. A part of a layer takes its share of the time of the whole layer.
 
     Raises:
         RankSliceError: an accelerator or a layer was not profiled, or an accelerator cannot run
@@ -75,8 +75,14 @@ def segment_times(plan: Plan, times: KnownTimes, source: str) -> tuple[SegmentTi
             by_segment.append(SegmentTime(sleep, _STEADY, "plan.json: it sleeps"))
             continue
         kind = known[segment.rank]
-        indices = sorted(position[name] for name in segment.layers if name in position)
-        by_segment.append(_segment_time(kind, times.of(kind), indices, source))
+        shares: dict[int, float] = defaultdict(float)
+        for name in segment.layers:
+            part = plan.made_by_name.get(name)
+            number = position.get(part.origin if part else name)
+            # What cuts, joins and adds tensors takes no measured time, and none is counted.
+            if number is not None and (part is None or part.kind == "part"):
+                shares[number] += part.share if part else 1
+        by_segment.append(_segment_time(kind, times.of(kind), shares, source))
     raise_mistakes(_impossible(plan, by_segment, source))
     return tuple(by_segment)
 
@@ -117,20 +123,33 @@ def _unknown(
 
 
 def _segment_time(
-    kind: ProfiledKind, times: KindTimes, layers: list[int], source: str
+    kind: ProfiledKind, times: KindTimes, shares: Mapping[int, float], source: str
 ) -> SegmentTime:
+    layers = sorted(shares)
     runs = [
         [layer for _, layer in run]
         for _, run in itertools.groupby(enumerate(layers), key=lambda pair: pair[1] - pair[0])
     ]
-    seconds = sum(times.span_s(run[0], run[-1]) for run in runs)
+    seconds = sum(_share(times, run, shares) * times.span_s(run[0], run[-1]) for run in runs)
     spans = {(span.first, span.last): span for span in kind.spans if span.samples_ns}
-    own = spans.get((layers[0], layers[-1])) if len(runs) == 1 else None
+    is_whole = len(runs) == 1 and all(share == 1 for share in shares.values())
+    own = spans.get((layers[0], layers[-1])) if is_whole else None
     if own is not None:
         return SegmentTime(seconds, _scatter(own.samples_ns), f"{source}: measured")
     longest = max(spans.values(), key=lambda s: s.last - s.first, default=None)
     scatter = _STEADY if longest is None else _scatter(longest.samples_ns)
     return SegmentTime(seconds, scatter, f"{source}: estimated")
+
+
+def _share(times: KindTimes, layers: list[int], shares: Mapping[int, float]) -> float:
+    """Return how much of the time of consecutive layers their parts take."""
+    if all(shares[layer] == 1 for layer in layers):
+        return 1.0
+    seconds = times.layer_s[layers]
+    parts = np.array([shares[layer] for layer in layers])
+    if not np.isfinite(seconds).all() or not seconds.sum():
+        return float(parts.mean())
+    return float((seconds * parts).sum() / seconds.sum())
 
 
 def _scatter(samples_ns: tuple[int, ...]) -> NDArray[np.float64]:

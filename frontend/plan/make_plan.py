@@ -20,10 +20,11 @@ from rankslice.backend.runtime.job import (
 from rankslice.framework.engines import other_engine
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.file_names import safe_file_name
-from rankslice.framework.graph import Layer, Tensor as GraphTensor
-from rankslice.framework.plan import ModelInfo, Plan, SegmentLayers
+from rankslice.framework.graph import Crop, Layer, PartOf, Tensor as GraphTensor
+from rankslice.framework.plan import MadeLayer, ModelInfo, Plan, SegmentLayers
 from rankslice.framework.wording import quoted
 from rankslice.frontend.partition.partition import Partition
+from rankslice.frontend.rewriting.boxes import text_of
 
 
 def make_plan(
@@ -68,7 +69,20 @@ def make_plan(
         SegmentLayers(ranks[s.rank].runs[s.index].file, tuple(layer.name for layer in s.layers))
         for s in partition.segments
     )
-    return Plan(model, replace(job, window=job.path_length + 1), layers, partition.minimal)
+    run = {layer.name for segment in partition.segments for layer in segment.layers}
+    made = tuple(_made(layer) for layer in graph.layers if layer.making and layer.name in run)
+    return Plan(model, replace(job, window=job.path_length + 1), layers, partition.minimal, made)
+
+
+def _made(layer: Layer) -> MadeLayer:
+    kind, box, by, share = type(layer.making).__name__.lower(), "", "", 0.0
+    if isinstance(layer.making, PartOf):
+        kind, by, share = "part", layer.making.by, layer.making.share
+        box = text_of(layer.making.box, layer.making.shape)
+    elif isinstance(layer.making, Crop):
+        box = text_of(layer.making.box, layer.inputs[0].shape or ())
+    size = sum(weight.nbytes for weight in layer.weights)
+    return MadeLayer(layer.name, layer.origin, kind, by, box, share, size)
 
 
 def with_facts(plan: Plan, facts: Mapping[str, Facts]) -> Plan:

@@ -6,6 +6,7 @@ read. So all that crosses between ranks are ordinary tensors, and all layers are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -318,14 +319,16 @@ class _Split:
             )
         return plan
 
-    def summand(self, layer: Layer, part: int) -> LayerPart:
+    def summand(self, layer: Layer, part: int) -> tuple[LayerPart, float]:
+        """Return how a part makes its summand, and how much of the axis that is."""
         operand, axis = self.sums[layer.outputs[0].name]
         held = layer.operands[operand]
         size = (held.shape or ())[axis] if held else 0
         form = self._form_of(layer)
-        plan = form.summand(layer, *self.ends_of(size, part)) if form else None
+        begin, end = self.ends_of(size, part)
+        plan = form.summand(layer, begin, end) if form else None
         assert plan
-        return plan
+        return plan, (end - begin) / size
 
 
 def part_of(form: Form, layer: Layer, box: Box) -> LayerPart | None:
@@ -459,15 +462,27 @@ class _Rewriting:
             group: Group = (split.number, split.stage.get(layer.name, 0))
             reader = _Reader(entry, group, split.number, part)
             plan = split.plan(layer, box)
-            made = self._part(layer, plan, f"[{part + 1}/{split.count}]", reader)
+            made = self._part(layer, plan, f"[{part + 1}/{split.count}]", reader, split.block.by)
             own = split.own(tensor, part)
             pieces.append(
                 _Piece(made, split.number, part, entry, group, plan.region, plan.usable, own)
             )
         self._pieces[tensor.name] = pieces
 
-    def _part(self, layer: Layer, plan: LayerPart, suffix: str, reader: _Reader) -> Tensor:
-        """Append a layer that makes a part of what a layer makes; return what it makes."""
+    def _part(
+        self,
+        layer: Layer,
+        plan: LayerPart,
+        suffix: str,
+        reader: _Reader,
+        by: str = "",
+        summed: float = 1,
+    ) -> Tensor:
+        """Append a layer that makes a part of what a layer makes; return what it makes.
+
+        Args:
+            summed: over how much of what the layer sums up.
+        """
         result = layer.outputs[0]
         dropped = dict(plan.changes).get("without", ())
         operands: list[Tensor | Weight | None] = []
@@ -479,7 +494,9 @@ class _Rewriting:
                 operands.append(self._cut_weight(operand, box or whole(operand.shape)))
             else:
                 operands.append(self._box(operand, box or whole(operand.shape or ()), reader))
-        tensor = replace(result, name=self._unique(result.name + suffix), shape=sizes(plan.region))
+        shape = sizes(plan.region)
+        tensor = replace(result, name=self._unique(result.name + suffix), shape=shape)
+        share = summed * math.prod(shape) / math.prod(result.shape or ())
         made = replace(
             layer,
             name=self._unique(layer.name + suffix),
@@ -488,7 +505,7 @@ class _Rewriting:
             weights=_unique_of(operands, Weight),
             operands=tuple(operands),
             origin=layer.name,
-            making=PartOf(plan.changes),
+            making=PartOf(plan.changes, plan.region, result.shape or (), by, share),
         )
         self._origins[tensor.name] = layer.name
         self._add(made, None if layer.name in self.copied else reader)
@@ -500,8 +517,9 @@ class _Rewriting:
         for part, (entry, _) in enumerate(split.block.parts):
             group: Group = (split.number, split.stage.get(layer.name, 0))
             reader = _Reader(entry, group, split.number, part)
-            plan = split.summand(layer, part)
-            summands.append(self._part(layer, plan, f"[{part + 1}/{split.count}]", reader))
+            plan, summed = split.summand(layer, part)
+            suffix = f"[{part + 1}/{split.count}]"
+            summands.append(self._part(layer, plan, suffix, reader, split.block.by, summed))
         activation = str(layer.settings.get("fused_activation_function", ""))
         self._whole(tensor, f"sum of {tensor.name}", summands, Sum(activation), split)
 

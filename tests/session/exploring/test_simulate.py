@@ -167,6 +167,27 @@ def test_a_model_and_a_mapping_can_be_simulated_without_a_build(tmp_path):
     assert 2 == len(simulation["segments"])
 
 
+def test_a_part_of_layers_takes_its_share_of_their_time(tmp_path):
+    opset = '<ir_version: 8, opset_import: ["" : 17]>'
+    text = f"{opset} g (float[1, 4, 4, 4] a) => (c) {{ [L0] b = Relu (a) [L1] c = Neg (b) }}"
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    file = tmp_path / "profile.json"
+    keys = "local_cpu0", "local_cpu1"
+    file.write_text(profile_of(tmp_path / "model.onnx", 2, kind_of(2, (10.0,), *keys)))
+    shares = zip(keys, (3, 1), strict=True)
+    mapping = {
+        key: [{"layers": ["L0..L1"], "by": "rows", "share": share}] for key, share in shares
+    }
+    (tmp_path / "mapping.json").write_text(json.dumps(mapping))
+    simulation = simulated(
+        tmp_path / "model.onnx", "--mapping", tmp_path / "mapping.json", "--profile", file
+    )
+    # Segments that only cut out what a part reads, or join the parts, take no time.
+    assert [0.0, 0.0, 5.0, 15.0] == sorted(
+        round(segment["compute_ms"], 6) for segment in simulation["segments"]
+    )
+
+
 def test_a_platform_tells_the_links(tmp_path):
     (tmp_path / "boards.yaml").write_text(
         "boards: {one: {cores: 1}, two: {cores: 1}}\n"

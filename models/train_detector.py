@@ -2,16 +2,18 @@
 
     python models/train_detector.py [FOLDER]
 
-writes ``digit_detector.onnx`` and the folder ``photographs`` into FOLDER (default: the folder of
-this script) in about ten minutes on two cores. It needs PyTorch (2.14.1), scikit-learn and pillow.
-The data are made of what scikit-learn has: its handwritten digits, drawn upon parts of its two
-photographs. The last 360 digits and the right part of both photographs are held out: the figures
-that the script prints, and the pictures in ``photographs``, are made of those alone.
+writes ``digit_detector.onnx``, the folder ``photographs`` and its truth, ``photographs.json``, into
+FOLDER (default: the folder of this script) in about ten minutes on two cores. It needs PyTorch
+(2.14.1), scikit-learn and pillow. The data are made of what scikit-learn has: its handwritten
+digits, drawn upon parts of its two photographs. The last 360 digits and the right part of both
+photographs are held out: the figures that the script prints, and the pictures in ``photographs``,
+are made of those alone.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -411,8 +413,13 @@ def _average_precision(found: Sequence[tuple[float, int, bool]], there: int) -> 
 
 
 def write_photographs(folder: Path, parts: Sequence[Pixels], digits: Digits) -> None:
-    """Write six pictures of different sizes with held-out digits, as JPEG files."""
+    """Write six pictures of different sizes with held-out digits, as JPEG files.
+
+    What is on them goes to ``photographs.json`` beside the folder, as annotations of COCO.
+    """
     random = np.random.default_rng(SEED + 2)
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
     names = ("temple", "flower")
     sizes = ((264, 352), (300, 352), (400, 352))
     folder.mkdir(exist_ok=True)
@@ -421,6 +428,16 @@ def write_photographs(folder: Path, parts: Sequence[Pixels], digits: Digits) -> 
         scene = drawn_scene(pixels, digits, 2 + number, random)
         path = folder / f"{name}{number // 2 + 1}.jpg"
         Image.fromarray(scene.pixels).save(path, quality=88)
+        images.append({"id": number, "file_name": path.name})
+        for box, label in zip(scene.boxes.tolist(), scene.labels.tolist(), strict=True):
+            corner, sides = box[:2], [box[2] - box[0], box[3] - box[1]]
+            annotations.append(
+                {"image_id": number, "category_id": label, "bbox": [*corner, *sides]}
+            )
+    categories = [{"id": number, "name": name} for number, name in enumerate(LABELS)]
+    truth = {"images": images, "annotations": annotations, "categories": categories}
+    text = json.dumps(truth).replace("[{", "[\n{").replace(", {", ",\n{")
+    folder.with_suffix(".json").write_text(f"{text}\n", encoding="utf-8")
 
 
 def main(folder: Path) -> None:

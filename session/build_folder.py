@@ -105,9 +105,10 @@ def is_edited(folder: Path, plan: Plan) -> bool:
 
 def refuse_other_folders(path: Path) -> None:
     if path.is_dir() and not is_build_folder(path):
-        from rankslice.frontend.formats import refuse_tensorflow
+        from rankslice.frontend.formats import is_saved_model
 
-        refuse_tensorflow(path)
+        if is_saved_model(path):
+            return
         expected = "expected a model file, or a folder made by 'rankslice build'"
         raise RankSliceError(Mistake(str(path), f"is a folder without {PLAN}", expected))
 

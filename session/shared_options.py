@@ -29,7 +29,9 @@ Sizes: TypeAlias = Mapping[str, int | Sequence[int]]
 """Sizes by the name of a tensor (``{"image": (1, 3, 224, 224)}``) or of a size (``{"n": 8}``)."""
 
 BuildFolder = Annotated[Path, about("Build folder.", Path, is_argument=True, metavar="OUT")]
-OnnxOrTflite = Annotated[Path, about("Model: .onnx or .tflite.", Path, is_argument=True)]
+OnnxOrTflite = Annotated[
+    Path, about("Model: .onnx, .tflite, or a SavedModel folder.", Path, is_argument=True)
+]
 Boards = Annotated[
     PlatformSource, about("Platform file (YAML or .txt), or 'local' for this machine.", str)
 ]
@@ -101,7 +103,7 @@ def is_number(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class OpenSizes:
-    """What is said of sizes that a model leaves open."""
+    """What is said of a model that its file leaves open: its sizes, and the function to slice."""
 
     shape: Sizes | None = option(
         None,
@@ -114,6 +116,9 @@ class OpenSizes:
         "Bounds of open sizes: those of any tensor (boxes=100,4) or of a named size (seq=128).",
         many=partial(_sizes_of, "--at-most"),
     )
+    signature: str = option(
+        "", "SavedModel: the signature to slice (default: serving_default, or the only one).", str
+    )
 
     @property
     def given(self) -> GivenSizes:
@@ -125,7 +130,7 @@ class OpenSizes:
         from rankslice.frontend.formats.input_shapes import given_sizes
 
         fixed, at_most = _as_tuples("shape", self.shape), _as_tuples("at_most", self.at_most)
-        return given_sizes(fixed, at_most)
+        return given_sizes(fixed, at_most, self.signature)
 
 
 def _as_tuples(option: str, sizes: Sizes | None) -> dict[str, tuple[int, ...]]:

@@ -38,7 +38,7 @@ def is_demo(line: list[str]) -> bool:
 
 
 def needs_tensorflow(line: list[str]) -> bool:
-    return any(word.endswith(".h5") for word in line)
+    return any(word.endswith((".h5", "_saved_model")) for word in line)
 
 
 @pytest.fixture

@@ -31,7 +31,12 @@ if TYPE_CHECKING:
 
 @function
 def build(
-    model: Annotated[Path, about("Model: .onnx, .tflite, .keras or .h5.", Path, is_argument=True)],
+    model: Annotated[
+        Path,
+        about(
+            "Model: .onnx, .tflite, .keras, .h5, or a SavedModel folder.", Path, is_argument=True
+        ),
+    ],
     mapping: Annotated[
         MappingSource | None,
         about(

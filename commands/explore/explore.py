@@ -236,7 +236,9 @@ class Explorer:
             ProfileOptions(
                 accelerators=self.search.accelerators,
                 per_core=self.search.per_core,
-                sizes=OpenSizes(dict(self.sizes.fixed), dict(self.sizes.at_most)),
+                sizes=OpenSizes(
+                    dict(self.sizes.fixed), dict(self.sizes.at_most), self.sizes.signature
+                ),
                 ssh_config=self.ssh_config,
             ),
             listener=self.listener,
@@ -264,7 +266,7 @@ class Explorer:
                 self.file,
                 self.platform,
                 problem,
-                RunCache(_begun(self.out, RUNS), model_sha256(self.file), boards),
+                RunCache(_begun(self.out, RUNS), model_sha256(self.model.path), boards),
                 self.search.frames,
                 self.sizes,
                 self.ssh_config,

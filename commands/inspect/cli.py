@@ -35,7 +35,11 @@ def _named_values(texts: Sequence[str]) -> dict[str, str]:
 def inspect(
     model: Annotated[
         Path,
-        about("Model (.onnx, .tflite, .keras or .h5) or build folder.", Path, is_argument=True),
+        about(
+            "Model (.onnx, .tflite, .keras, .h5, or a SavedModel folder) or build folder.",
+            Path,
+            is_argument=True,
+        ),
     ],
     mapping: Annotated[
         MappingSource | None, about("Mapping file: also show the work of each rank.", Path)

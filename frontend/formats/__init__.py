@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 from rankslice.frontend.formats.model_format import FLOAT32, Conversion, Format, Model
 from rankslice.frontend.formats.pieces import SubModelFiles
+from rankslice.frontend.formats.saved_model.folder import GRAPH, convert_saved_model, is_saved_model
 from rankslice.frontend.partition.partition import PartitionSegment
 
 __all__ = [
@@ -21,9 +23,9 @@ __all__ = [
     "find_format",
     "format_named",
     "format_of",
+    "is_saved_model",
     "model_sha256",
     "read_model",
-    "refuse_tensorflow",
     "submodel_files",
 ]
 
@@ -39,9 +41,12 @@ FORMATS = {
 """Suffix of a file -> module that has the :class:`Format` as ``FORMAT``. It is imported when a
 model needs it. The name that a format gives to its graphs is one of its suffixes."""
 
+_OF_SAVED_MODELS = "tflite"
+"""What SavedModel folders are converted to."""
+
 
 def find_format(path: Path) -> Format[Any] | None:
-    suffix = path.suffix.lower().lstrip(".")
+    suffix = _OF_SAVED_MODELS if is_saved_model(path) else path.suffix.lower().lstrip(".")
     return format_named(suffix) if suffix in FORMATS else None
 
 
@@ -62,27 +67,46 @@ def format_named(name: str) -> Format[Any]:
 
 
 def read_model(path: Path, sizes: GivenSizes = NO_SIZES) -> Model:
-    """Return the model in a file, of the format that the suffix names."""
+    """Return the model in a file, of the format that the suffix names; or in a SavedModel folder.
+
+    The path of a SavedModel's record is that of the file to which it was converted.
+    """
     model_format = find_format(path)
     if model_format is None:
         expected = joined([f".{suffix}" for suffix in FORMATS], "or")
-        refuse_tensorflow(path)
-        what = "is a folder" if path.is_dir() else f"has the suffix {quoted(path.suffix)}"
+        _refuse_parts_of_tensorflow(path)
+        what = f"has the suffix {quoted(path.suffix)}"
+        what = f"is a folder without {GRAPH}" if path.is_dir() else what
         raise RankSliceError(Mistake(str(path), what, f"expected a model file, {expected}"))
+    if is_saved_model(path):
+        return _read_saved_model(path, model_format, sizes)
+    if sizes.signature:
+        found = f"{path} is no SavedModel folder, and has no signatures to choose from"
+        raise RankSliceError(Mistake("--signature", found, "leave it out"))
     model: Model = model_format.read(path, sizes)
     return model
 
 
-_CONVERTER = "convert it to .tflite with TensorFlow: tf.lite.TFLiteConverter.from_saved_model"
+def _read_saved_model(path: Path, model_format: Format[Any], sizes: GivenSizes) -> Model:
+    converted = convert_saved_model(path, sizes.signature)
+    try:
+        model = model_format.read(converted.file, sizes)
+    except RankSliceError as error:  # the user knows the folder
+        file, folder = str(converted.file), str(path)
+        raise RankSliceError(*(str(m).replace(file, folder) for m in error.mistakes)) from None
+    warnings = (converted.notice, *model.graph.warnings)
+    read: Model = replace(model, graph=replace(model.graph, warnings=warnings))
+    return read
+
+
 _FREEZER = "convert it to .tflite with TensorFlow: tf.compat.v1.lite.TFLiteConverter"
 
 
-def refuse_tensorflow(path: Path) -> None:
-    """Refuse the formats of TensorFlow itself, and tell how they become one that is taken."""
-    if (path / "saved_model.pb").is_file() or path.name == "saved_model.pb":
-        folder = path if path.is_dir() else path.parent
-        expected = f"{_CONVERTER}({str(folder)!r}).convert()"
-        raise RankSliceError(Mistake(str(path), "is a SavedModel of TensorFlow", expected))
+def _refuse_parts_of_tensorflow(path: Path) -> None:
+    """Refuse files of TensorFlow that are no model by themselves, and tell what is one."""
+    if path.name == GRAPH:
+        found = "is a part of a SavedModel of TensorFlow"
+        raise RankSliceError(Mistake(str(path), found, f"give its folder, {path.parent}"))
     if path.suffix.lower() == ".pb":
         expected = f"{_FREEZER}.from_frozen_graph({str(path)!r}, INPUTS, OUTPUTS).convert()"
         raise RankSliceError(Mistake(str(path), "is a frozen graph of TensorFlow", expected))

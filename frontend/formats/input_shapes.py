@@ -12,30 +12,39 @@ from rankslice.framework.wording import joined, quoted, size_option
 
 @dataclass(frozen=True, slots=True)
 class GivenSizes:
-    """Sizes by the name of an input, of any other tensor, or of a size that has a name itself.
+    """What is given of a model that its file leaves open.
 
-    The name of a size (``seq``) comes with one number: that size.
+    Sizes are by the name of an input, of any other tensor, or of a size that has a name itself. The
+    name of a size (``seq``) comes with one number: that size.
     """
 
     fixed: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Sizes of all frames, of inputs and named sizes."""
     at_most: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """The largest sizes of any frame: they stay open."""
+    signature: str = ""
+    """Of a SavedModel: which of its functions is the model; empty for the usual one."""
 
     def __bool__(self) -> bool:
-        return bool(self.fixed or self.at_most)
+        return bool(self.options)
 
     @property
     def options(self) -> tuple[str, ...]:
-        sizes_of = {"--shape": self.fixed, "--at-most": self.at_most}
-        return tuple(option for option, sizes in sizes_of.items() if sizes)
+        values = {
+            "--shape": self.fixed,
+            "--at-most": self.at_most,
+            "--signature": self.signature,
+        }
+        return tuple(option for option, value in values.items() if value)
 
 
 NO_SIZES = GivenSizes()
 
 
 def given_sizes(
-    fixed: Mapping[str, tuple[int, ...]], at_most: Mapping[str, tuple[int, ...]]
+    fixed: Mapping[str, tuple[int, ...]],
+    at_most: Mapping[str, tuple[int, ...]],
+    signature: str = "",
 ) -> GivenSizes:
     """Raise unless each name has sizes once, and none is zero."""
     raise_mistakes(
@@ -49,7 +58,7 @@ def given_sizes(
         for name, sizes in given.items()
         if 0 in sizes
     )
-    return GivenSizes(fixed, at_most)
+    return GivenSizes(fixed, at_most, signature)
 
 
 Sizes: TypeAlias = Sequence[int | str]

@@ -29,7 +29,13 @@ from rankslice.framework.platform import Platform
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_platform import PlatformSource
 from rankslice.framework.wording import joined, listed, quoted, size_option
-from rankslice.frontend.formats import find_format, format_of, read_model, submodel_files
+from rankslice.frontend.formats import (
+    find_format,
+    format_of,
+    is_saved_model,
+    read_model,
+    submodel_files,
+)
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.model_format import Conversion
 from rankslice.frontend.formats.pieces import write_submodel
@@ -122,7 +128,11 @@ def build(
             mappings[board] = replanning.mapping([board])
     with new_folder(out, replaces=_foreign if options.force else None) as folder:
         plan, packages = _write(folder, planned, conversion, options, on_step)
-        (folder / REFERENCE).symlink_to(model.resolve())
+        reference = model.resolve()
+        if is_saved_model(model):  # the file that it was converted to is removed
+            reference = Path(converted_name(planned.plan.model.format))
+            link_or_copy(planned.model.path, folder / reference)
+        (folder / REFERENCE).symlink_to(reference)
         alone = replace(options, survive=(), standby=False, profile=None, force=False)
         fallbacks = [
             build(

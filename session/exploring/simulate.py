@@ -240,7 +240,7 @@ def _plan(
     options = BuildOptions(profile=profile, sizes=sizes)
     planned = plan_model(target, mapping, platform or "local", options, where=where)
     plan = planned.plan
-    plan = replace(plan, model=replace(plan.model, sha256=model_sha256(target)))
+    plan = replace(plan, model=replace(plan.model, sha256=model_sha256(planned.model.path)))
     return plan, planned.profile
 
 

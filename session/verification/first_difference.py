@@ -24,7 +24,7 @@ from rankslice.frontend.formats.keras.writer import kind_of
 from rankslice.frontend.formats.model_format import FLOAT32, Conversion
 from rankslice.measurement.recorded_tensors import RankTensors, read_tensors
 from rankslice.measurement.verify import HALF_TOLERANCE, Difference
-from rankslice.session.build_folder import built_model, converted_name
+from rankslice.session.build_folder import REFERENCE, built_model, converted_name
 from rankslice.session.prepare import PreparedRun
 from rankslice.session.start import own_folder, run_in
 from rankslice.session.verification.unsliced_outputs import unsliced_outputs
@@ -116,8 +116,10 @@ def _why_not(prepared: PreparedRun) -> str:
 
 
 def _conversion_kind(prepared: PreparedRun) -> str:
+    """Return how slices were converted one by one; empty: they are parts of one file."""
     converted = prepared.folder / converted_name(prepared.plan.model.format)
-    return kind_of(converted) if converted.is_file() else ""
+    is_sliced = (prepared.folder / REFERENCE).resolve() == converted.resolve()
+    return kind_of(converted) if converted.is_file() and not is_sliced else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,11 +63,7 @@ def test_it_stands_among_the_suffixes_that_are_expected(toy: Path) -> None:
 
 
 @pytest.mark.parametrize("read", [read_model, inspect_model])
-def test_formats_of_tensorflow_are_refused_with_the_way_to_convert_them(read, tmp_path):
-    (tmp_path / "exported").mkdir()
-    (tmp_path / "exported" / "saved_model.pb").touch()
-    with pytest.raises(RankSliceError, match=r"SavedModel of TensorFlow; .*from_saved_model\('/"):
-        read(tmp_path / "exported")
+def test_frozen_graphs_are_refused_with_the_way_to_convert_them(read, tmp_path):
     (tmp_path / "frozen.pb").touch()
     with pytest.raises(RankSliceError, match=r"frozen graph of TensorFlow; .*from_frozen_graph"):
         read(tmp_path / "frozen.pb")

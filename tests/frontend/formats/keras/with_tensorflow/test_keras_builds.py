@@ -13,9 +13,10 @@ from keras_networks import drawn, saved
 from shown_commands import steps
 
 from rankslice.backend.runtime.sinks.results import read_results
+from rankslice.frontend.formats.keras.tensorflow import quiet
 from rankslice.frontend.formats.keras.writer import kind_of
 from rankslice.models import convert_digits, train_digits
-from rankslice.networks.digits import heldout_digits
+from rankslice.networks.digits import heldout_digits, write_digit_images
 from rankslice.networks.keras_zoo import keras_source
 
 MODELS = Path(convert_digits.__file__).parent
@@ -179,4 +180,17 @@ def test_the_keras_file_of_the_page_about_papers_is_sliced_as_it_says(tmp_path):
     (tmp_path / "resnet50.h5").symlink_to(keras_source("resnet50", "h5"))
     page = steps(Path(__file__).parents[5] / "docs" / "seeds.md")
     (step,) = [step for step in page if "resnet50.h5" in step.lines[0]]
+    assert [] == step.lacks("".join(printed(line, tmp_path) for line in step.lines))
+
+
+def test_the_saved_model_of_the_page_about_papers_is_sliced_as_it_says(tmp_path):
+    from keras import saving
+
+    with quiet():
+        saving.load_model(MODELS / "digits.keras").export(
+            tmp_path / "digits_saved_model", verbose=False
+        )
+    write_digit_images(tmp_path / "digits", 100)
+    page = steps(Path(__file__).parents[5] / "docs" / "seeds.md")
+    (step,) = [step for step in page if "digits_saved_model" in step.lines[0]]
     assert [] == step.lacks("".join(printed(line, tmp_path) for line in step.lines))

@@ -1,0 +1,1 @@
+"""SavedModel folders of TensorFlow, which become ``.tflite`` files before they are read."""

@@ -57,6 +57,25 @@ def test_boards_give_what_the_unsliced_model_gives(
 
 
 @pytest.mark.ci
+def test_boards_run_a_model_of_parts_each_with_the_engine_of_its_part(
+    rack: Boards, tmp_path: Path
+) -> None:
+    pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra: litert)")
+    detector = DIGITS.with_name("digit_detector-parts.yaml")
+    mapping = {"board1_cpu0-1": ["backbone"], "board2_cpu0-1": ["head"]}
+    folder = build_for(rack, tmp_path / "parts", detector, mapping)
+    assert 0 == deploy(rack, folder).code
+    record = tmp_path / "run.json"
+    photographs = DIGITS.with_name("photographs")
+    arguments = ("--input", photographs, "--verify", "exact", "--json", record)
+    ended = run(rack, folder, *arguments)
+    assert 0 == ended.code, ended.err
+    told = json.loads(record.read_text())
+    assert told["verify"]["bit_equal"]
+    assert ["litert", "onnxruntime"] == [rank["engine"] for rank in told["ranks"]]
+
+
+@pytest.mark.ci
 def test_tensors_are_recorded_on_both_sides_of_a_cut_and_a_board_is_replayed_here(
     rack: Boards, out: Path, tmp_path: Path
 ) -> None:

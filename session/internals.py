@@ -179,7 +179,8 @@ def _of_ranks(folder: Path, plan: Plan, rank: int | None) -> Iterator[Internals]
         segment
         for route in plan.routes
         for segment in route.segments
-        if rank in (None, segment.rank) and plan.ranks[segment.rank].engine in _ENGINES
+        if rank in (None, segment.rank)
+        if (segment.engine or plan.ranks[segment.rank].engine) in _ENGINES
     ]
     if not segments:
         whose = "the ranks have" if rank is None else f"rank {rank} has"
@@ -187,15 +188,19 @@ def _of_ranks(folder: Path, plan: Plan, rank: int | None) -> Iterator[Internals]
         raise RankSliceError(Mistake("--rank" if rank is not None else str(folder), found))
     for segment in segments:
         placement = plan.ranks[segment.rank]
-        settings = replace(engine_settings(placement, exact=False), allow_fallback=True)
+        engine = segment.engine or placement.engine
+        settings = engine_settings(placement, exact=False, engine=engine)
+        settings = replace(settings, allow_fallback=True)
         bounds = {
             tensor.name: tensor.shape
             for tensor in plan.job.tensors.values()
             if tensor.name in segment.inputs and tensor.is_open and tensor.shape is not None
         }
+        names = dict(segment.facts.names)
+        bounds = {names.get(name, name): shape for name, shape in bounds.items()}
         # What is set already stays, as in a rank's process.
         path, variables = folder / segment.file, {**dict(placement.environment), **os.environ}
-        if placement.engine == "litert":
+        if engine == "litert":
             internals = ask_litert(path, settings, variables)
         else:
             internals = ask_onnxruntime(path, settings, GivenSizes(at_most=bounds), variables)
@@ -239,14 +244,15 @@ def ask_litert(
     return _ask(path, Request("litert", settings), environment)
 
 
-def missing_operator(path: Path, rank: Rank) -> str:
+def missing_operator(path: Path, rank: Rank, engine: str = "") -> str:
     """Return why LiteRT cannot run a rank's sub-model on CPU cores: a missing operator, or a crash.
 
     Empty if there is no such reason, for other engines, and where LiteRT is not installed. The
     operators that accelerators and delegate libraries have are known to these alone.
     """
-    settings = engine_settings(rank, exact=False)
-    if rank.engine != "litert" or settings.accelerator != "cpu" or "delegate" in settings.options:
+    engine = engine or rank.engine
+    settings = engine_settings(rank, exact=False, engine=engine)
+    if engine != "litert" or settings.accelerator != "cpu" or "delegate" in settings.options:
         return ""
     request = Request("litert", settings, only_operators=True)
     try:

@@ -364,7 +364,7 @@ def _write_submodels(
         if content in doubtful:
             from rankslice.session.internals import missing_operator  # loads a format's module
 
-            reason = missing_operator(path, rank)
+            reason = missing_operator(path, rank, segment.engine)
         else:
             reason = ""
         if reason:

@@ -118,8 +118,8 @@ def replay(
         if not segments:
             found = "has no layers on the recorded route, so there is nothing to replay"
             raise RankSliceError(Mistake(f"rank {rank}", found))
-        name = engine or spec.engine
-        settings = _settings(recorded, spec, engine)
+        engines = dict.fromkeys(segment.engine or spec.engine for segment in segments)
+        settings = _settings(recorded, spec, engine, segments)
         place = _submodels(recorded, segments, build)
         recorded.check(f"{NAME}{rank}")
         tensors = read_rank_tensors(
@@ -128,7 +128,10 @@ def replay(
         numbers = _frames_of(tensors, segments[0], frames)
         runs = []
         for segment in segments:
-            opened = open_engine(name, replace(settings, facts=segment.facts))
+            own = replace(settings, facts=segment.facts)
+            if segment.engine and engine is None:
+                own = replace(own, options={})
+            opened = open_engine(engine or segment.engine or spec.engine, own)
             stack.callback(opened.close)
             runs.append(_SegmentRun(recorded, segment, opened, place[segment.index]))
         for count, frame in enumerate(numbers, 1):
@@ -138,9 +141,9 @@ def replay(
         return Replayed(
             rank=rank,
             key=spec.key,
-            engine=name,
-            version=engine_version(name),
-            recorded_engine=spec.engine,
+            engine=engine or joined([*engines]),
+            version=joined([engine_version(name) for name in ([engine] if engine else engines)]),
+            recorded_engine=joined([*engines]),
             frames=tuple(numbers),
             segments=tuple(run.times() for run in runs),
             tensors=tuple(tensor for run in runs for tensor in run.tensors()),
@@ -148,7 +151,12 @@ def replay(
         )
 
 
-def _settings(recorded: RecordingFolder, spec: Rank, engine: str | None) -> EngineSettings:
+def _settings(
+    recorded: RecordingFolder,
+    spec: Rank,
+    engine: str | None,
+    segments: Sequence[PlannedSegment],
+) -> EngineSettings:
     """Return the rank's own settings; for another engine, those for as many CPU cores."""
     exact = recorded.info.exact
     if engine is None:
@@ -156,10 +164,15 @@ def _settings(recorded: RecordingFolder, spec: Rank, engine: str | None) -> Engi
             found = f"its engine {quoted(spec.engine)} computed nothing"
             raise RankSliceError(Mistake(f"rank {spec.rank}", found, "choose one with --engine"))
         return engine_settings(spec, exact=exact)
-    submodels = recorded.plan.model.format
-    fitting = [name for name in engines_for(submodels) if computes(name)]
+    suffixes = dict.fromkeys(segment.file.rpartition(".")[2] for segment in segments)
+    fitting = [
+        name
+        for name in ENGINES
+        if computes(name) and all(name in engines_for(suffix) for suffix in suffixes)
+    ]
     if engine not in fitting:
-        known = f"does not run .{submodels} sub-models" if engine in ENGINES else "is unknown"
+        which = joined([f".{suffix}" for suffix in suffixes])
+        known = f"does not run {which} sub-models" if engine in ENGINES else "is unknown"
         expected = nearest(engine, fitting) or f"expected {joined(fitting, 'or')}"
         raise RankSliceError(Mistake("--engine", f"{quoted(engine)} {known}", expected))
     return EngineSettings(threads=max(1, len(spec.cores)), exact=exact)
@@ -228,7 +241,7 @@ class _SegmentRun:
         inputs, outputs = (
             [tensors[name] for name in names] for names in (segment.inputs, segment.outputs)
         )
-        engine.load(file, inputs, outputs)
+        engine.load(file, *map(segment.facts.in_file, (inputs, outputs)))
         self._inputs = [make_slot(spec) for spec in inputs]
         self._outputs = [make_slot(spec) for spec in outputs]
         self._differences = {spec.name: (spec.dtype, Difference()) for spec in outputs}

@@ -22,6 +22,7 @@ from rankslice.backend.boards.ssh import BoardShell
 from rankslice.backend.runtime.figures.operator_rows import OperatorRow
 from rankslice.backend.runtime.job import NO_FACTS, Facts, Rank
 from rankslice.backend.runtime.job.strict import plain
+from rankslice.framework.engines import other_engine
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import ByteRange, Tensor
 from rankslice.framework.profile import MeasuredBoard
@@ -44,6 +45,8 @@ class SubModel:
     frames: tuple[tuple[InputOfFrame, ...], ...] = ()
     """What it runs on in turn, by input; none: random values in the largest shapes."""
     facts: Facts = NO_FACTS
+    format: str = ""
+    """For which a CPU may have another engine than it usually has; empty: its own runs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +200,9 @@ class Accelerator:
         self._ask("rest", _START_S)
 
     def _description(self, model: SubModel) -> dict[str, Any]:
+        is_cpu = self._rank.accelerator == "cpu" and model.format
         return {
+            "engine": other_engine(self._rank.engine, model.format) if is_cpu else "",
             "files": {name: [*map(self._piece, pieces)] for name, pieces in model.files.items()},
             "inputs": [asdict(tensor.in_job()) for tensor in model.inputs],
             "outputs": [asdict(tensor.in_job()) for tensor in model.outputs],

@@ -201,6 +201,9 @@ class _Loaded:
     def __init__(self, rank: Rank, settings: Any, request: Record, folder: Path) -> None:
         self._rank, self._request = rank, request
         self._settings = replace(settings, facts=as_record(Facts, request["facts"]))
+        if request["engine"]:
+            self._rank = replace(rank, engine=request["engine"])
+            self._settings = replace(self._settings, options={})
         self._folder = folder
         self._resources = ExitStack()
         self._memories: list[Memory] = []
@@ -224,7 +227,7 @@ class _Loaded:
         self._resources.callback(self.engine.close)
         self.engine.share(self._memories)
         try:
-            self.engine.load(path, inputs, outputs)
+            self.engine.load(path, *map(self._settings.facts.in_file, (inputs, outputs)))
         except JobError as error:
             self._resources.close()
             raise _RefusedError(str(error)) from None

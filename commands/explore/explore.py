@@ -38,7 +38,7 @@ from rankslice.framework.profile import Profile
 from rankslice.framework.specs.keys import parse_key
 from rankslice.framework.specs.read_platform import PlatformSource, read_platform
 from rankslice.framework.wording import digits
-from rankslice.frontend.formats import Model, format_of, model_sha256, read_model
+from rankslice.frontend.formats import Model, formats_of, model_sha256, read_model
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 from rankslice.frontend.partition.partition import SpanSegments
 from rankslice.session.building.planning import read_profile
@@ -215,7 +215,7 @@ class Explorer:
             self.model.graph,
             boards,
             keys=keys or None,
-            default_engine=default_engine(format_of(self.model.graph).submodels),
+            default_engine=default_engine(formats_of(self.model.graph)[0]),
             source=str(self.profile_file or self.out / PROFILE),
         )
         if fps := self.search.fps:

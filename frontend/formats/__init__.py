@@ -23,6 +23,7 @@ __all__ = [
     "find_format",
     "format_named",
     "format_of",
+    "formats_of",
     "is_saved_model",
     "model_sha256",
     "read_model",
@@ -52,6 +53,12 @@ def find_format(path: Path) -> Format[Any] | None:
 
 def format_of(graph: Graph) -> Format[Any]:
     return format_named(graph.format)
+
+
+def formats_of(graph: Graph) -> tuple[str, ...]:
+    """Return the formats of a model's sub-models: one, unless it consists of parts."""
+    parts = dict.fromkeys(layer.part.format for layer in graph.layers if layer.part)
+    return tuple(parts) or (format_of(graph).submodels,)
 
 
 def model_sha256(path: Path) -> str:

@@ -7,6 +7,7 @@ can still wait for each other. :mod:`rankslice.frontend.partition.segments` find
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -412,7 +413,16 @@ class SpanSegments:
     def segment(self, first: int, last: int) -> PartitionSegment:
         return self._maker.segment(self.layers[first : last + 1])
 
+    def pieces(self, first: int, last: int) -> tuple[tuple[int, int], ...]:
+        """Return the spans, each of layers of one part of the model, of which a span consists."""
+        groups = itertools.groupby(range(first, last + 1), lambda n: self.layers[n].part)
+        numbers = [[*group] for _, group in groups]
+        return tuple((group[0], group[-1]) for group in numbers)
+
     def fault(self, first: int, last: int) -> str:
+        if len(self.pieces(first, last)) > 1:
+            names = " and ".join(quoted(self.layers[n].name) for n in (first, last))
+            return f"layers {names} are of different model files"
         for bond in self._bonds:
             if 0 < sum(first <= number <= last for number in bond) < len(bond):
                 names = " and ".join(quoted(self.layers[n].name) for n in (bond[0], bond[-1]))

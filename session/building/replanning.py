@@ -27,7 +27,7 @@ from rankslice.framework.platform import Platform
 from rankslice.framework.profile import Profile
 from rankslice.framework.specs.read_platform import PlatformSource
 from rankslice.framework.wording import joined, quoted
-from rankslice.frontend.formats import Model, format_of
+from rankslice.frontend.formats import Model, formats_of
 from rankslice.frontend.partition.partition import kept
 from rankslice.session.build_folder import SURVIVAL_FILES
 from rankslice.session.building.build_options import BuildOptions
@@ -61,7 +61,7 @@ class Replanning:
 
     @cached_property
     def _engine(self) -> str:
-        return default_engine(format_of(self.model.graph).submodels)
+        return default_engine(formats_of(self.model.graph)[0])
 
     def mapping(self, lost: Iterable[str]) -> LayerMapping:
         """Return the fastest mapping that does without some boards.

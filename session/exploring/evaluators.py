@@ -23,7 +23,7 @@ from rankslice.framework.reading.read_json import read_json
 from rankslice.framework.reading.records import read_record
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_platform import PlatformSource
-from rankslice.frontend.formats import Model, format_of
+from rankslice.frontend.formats import Model, formats_of
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 from rankslice.measurement.summary import RunSummary
 from rankslice.session.building.build import BuildOptions, build
@@ -63,7 +63,7 @@ class MappingSimulator:
         """
         entries = [MappingEntry(key, tuple(names)) for key, names in candidate.mapping.items()]
         mapping = LayerMapping("mapping", tuple(entries))
-        engine = default_engine(format_of(self.model.graph).submodels)
+        engine = default_engine(formats_of(self.model.graph)[0])
         placements = place_ranks(mapping, self.boards, default_engine=engine)
         result = simulate_job(
             plan_mapping(self.model, mapping, placements).plan,

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from rankslice.backend.boards.accelerator import InputOfFrame
-from rankslice.backend.runtime.engines import EngineSettings, open_engine
+from rankslice.backend.runtime.engines import EngineSettings
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sizes import make_slot, values_in
@@ -21,10 +21,11 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import Graph, Tensor, dtype_bits
 from rankslice.framework.profile import SeenTensor
 from rankslice.framework.wording import on_one_line
-from rankslice.frontend.formats import Model, format_of, submodel_files
-from rankslice.frontend.formats.pieces import write_submodel
+from rankslice.frontend.formats import Model, formats_of
+from rankslice.frontend.formats.model_format import FLOAT32
 from rankslice.frontend.partition.partition import PartitionSegment, SpanSegments
 from rankslice.session.profiling.profile_options import ProfileOptions
+from rankslice.session.verification.unsliced_parts import UnslicedSteps, written_parts
 
 _MAX_FRAMES = 100
 """Of which a profile keeps the sizes; they are spread over all that are given."""
@@ -148,30 +149,23 @@ def _seen(
     is_open = [tensor for tensor in watched if tensor.is_open]
     small = [tensor.name for tensor in watched if _is_small(tensor)]
     shapes, values = [], []
-    whole = segments.segment(0, len(segments.layers) - 1)
     brought = {tensor.name: tensor for tensor in model.graph.inputs}
-    made = {
-        tensor.name: tensor for tensor in (*watched, *whole.outputs) if tensor.name not in brought
-    }
-    part = replace(whole, outputs=tuple(made.values()))
+    outputs = (*watched, *model.graph.outputs)
+    made = {tensor.name: tensor for tensor in outputs if tensor.name not in brought}
     slots = {name: make_slot(tensor.in_job()) for name, tensor in {**brought, **made}.items()}
-    submodels = format_of(model.graph).submodels
+    formats = formats_of(model.graph)
     with ExitStack() as stack:
-        path = stack.enter_context(temporary_folder()).path / f"model.{submodels}"
-        files = submodel_files(model, part, name=path.name)
-        write_submodel(files, path)
-        engine = open_engine(default_engine(submodels), EngineSettings(facts=files.facts))
-        stack.callback(engine.close)
-        engine.load(
-            path,
-            [tensor.in_job() for tensor in part.inputs],
-            [tensor.in_job() for tensor in part.outputs],
-        )
+        folder = stack.enter_context(temporary_folder()).path
+        parts = [*written_parts(model, made, folder, formats[0], FLOAT32)]
+        given = (spec for part in parts for spec in part.outputs if spec.name not in slots)
+        slots |= {spec.name: make_slot(spec) for spec in given}
+        engines = {submodels: default_engine(submodels) for submodels in formats}
+        whole = UnslicedSteps(parts, engines, slots, EngineSettings())
+        stack.callback(whole.close)
         for number in numbers:
             try:
                 source.read(number, [slots[name] for name in brought])
-                inputs = [values_in(slots[tensor.name]) for tensor in part.inputs]
-                engine.run(inputs, [slots[name] for name in made])
+                whole.run()
             except EndOfStreamError:
                 break
             except Exception as error:  # engines' exceptions have no common base class

@@ -38,7 +38,7 @@ from rankslice.framework.profile import (
 )
 from rankslice.framework.specs.read_platform import PlatformSource, read_platform
 from rankslice.framework.wording import joined, quoted
-from rankslice.frontend.formats import Model, format_of, model_sha256, read_model
+from rankslice.frontend.formats import Model, format_of, formats_of, model_sha256, read_model
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.partition.partition import SpanSegments
 from rankslice.measurement.trace.traced_operators import PlacedRow
@@ -98,10 +98,10 @@ class Profiler:
             check_output(out, "--out", PROFILE, may_be_stream=False)
         self._listener.step("reading")
         self._model, self._platform, old = _read_files(model, platform, out, options)
-        self._format = format_of(self._model.graph).submodels
+        self._formats = formats_of(self._model.graph)
         self._keys = options.accelerators or default_keys(self._platform, per_core=options.per_core)
         self._targets = tuple(
-            find_targets(self._keys, self._platform, self._format, alone=options.alone)
+            find_targets(self._keys, self._platform, self._formats, alone=options.alone)
         )
         self._segments = SpanSegments(self._model.graph)
         profiled = ProfiledModel(
@@ -202,7 +202,7 @@ class Profiler:
             accelerators=kinds_and_devices(
                 self._keys,
                 self._platform,
-                default_engine=default_engine(self._format),
+                default_engine=default_engine(self._formats[0]),
                 alike=[target.keys for target in self._targets],
             ),
             spans_s=times.spans_s,
@@ -326,14 +326,20 @@ class Profiler:
         seconds: dict[Slice, float] = {}
         for number in dict.fromkeys(part.kind for part in slices):
             own = [part for part in dict.fromkeys(slices) if part.kind == number]
-            possible = [part for part in own if not self._segments.fault(*part.span)]
+            # What is of several model files is as many segments.
+            pieces = {part: self._segments.pieces(*part.span) for part in own}
+            spans = dict.fromkeys(span for of in pieces.values() for span in of)
+            possible = [span for span in spans if not self._segments.fault(*span)]
             self._listener.begin(self._targets[number].rank.key, len(possible))
-            readings = self._measure(number, [part.span for part in possible])
-            seconds |= dict.fromkeys(own, float("inf"))
-            seconds |= {
-                part: statistics.median(reading.samples_ns) / 1e9
-                for part, reading in zip(possible, readings, strict=True)
+            readings = self._measure(number, possible)
+            taken = {
+                span: statistics.median(reading.samples_ns) / 1e9
+                for span, reading in zip(possible, readings, strict=True)
                 if reading.samples_ns
+            }
+            seconds |= {
+                part: sum(taken.get(span, float("inf")) for span in of)
+                for part, of in pieces.items()
             }
         return tuple(seconds[part] for part in slices)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -23,11 +24,12 @@ from rankslice.backend.runtime.job import Rank
 from rankslice.backend.temporary import temporary_folder
 from rankslice.backend.wheels import wheels_for
 from rankslice.exploration.times.span_times import Span
+from rankslice.framework.engines import engine_for, other_engine
 from rankslice.framework.errors import CollectedMistakes
 from rankslice.framework.files.file_names import safe_file_name
 from rankslice.framework.graph import ByteRange
 from rankslice.framework.platform import Platform
-from rankslice.frontend.formats import Model, format_of, submodel_files
+from rankslice.frontend.formats import Model, format_of, formats_of, submodel_files
 from rankslice.frontend.partition.partition import SpanSegments
 from rankslice.session.build_folder import SSH_CONFIG
 from rankslice.session.profiling.frames import SeenFrames
@@ -111,6 +113,7 @@ class Bench:
         work: dict[str, tuple[BoardShell, Package]] = {}
         for name in dict.fromkeys(rank.board for rank in ranks):
             own = [rank for rank in ranks if rank.board == name]
+            own += [of for rank in own for of in self._with_other_engines(rank)]
             login = Login(name, boards[name].host, boards[name].user)
             file = folder / f"{SSH_CONFIG}-{safe_file_name(name)}"
             shell = BoardShell(login, write_ssh_config(file, [login], options.ssh_config))
@@ -120,14 +123,28 @@ class Bench:
             work[name] = shell, read_package(where, name)
         return work
 
+    def _with_other_engines(self, rank: Rank) -> Iterator[Rank]:
+        """Yield a CPU rank with each other engine that it needs for sub-models."""
+        for submodels in formats_of(self._model.graph):
+            if rank.accelerator == "cpu" and (engine := other_engine(rank.engine, submodels)):
+                yield replace(rank, engine=engine, options=())
+
     @cached_property
     def _model_files(self) -> list[Path]:
-        pieces = (piece for content in self._whole.files.values() for piece in content)
+        contents = (content for whole in self._wholes for content in whole.files.values())
+        pieces = (piece for content in contents for piece in content)
         return [*dict.fromkeys(piece.path for piece in pieces if isinstance(piece, ByteRange))]
 
     @cached_property
-    def _whole(self) -> SubModel:
-        return self._sub_model((0, len(self._segments.layers) - 1))
+    def _wholes(self) -> list[SubModel]:
+        """The whole model, or each of its parts."""
+        spans = self._segments.pieces(0, len(self._segments.layers) - 1)
+        return [self._sub_model(span) for span in spans]
+
+    def _whole_for(self, rank: Rank) -> SubModel:
+        """Return the whole model, or the first part of it that is for the rank's engine."""
+        fitting = (m for m in self._wholes if engine_for(rank.engine, m.format) == rank.engine)
+        return next(fitting, self._wholes[0])
 
     def close(self) -> None:
         self._resources.close()
@@ -156,7 +173,9 @@ class Bench:
             RankSliceError: the accelerator cannot run it, or does not report its operators.
         """
         self._let_rest()
-        return self._accelerators[target.rank.key].operators(self._whole, _OPERATOR_RUNS)
+        accelerator = self._accelerators[target.rank.key]
+        rows = (accelerator.operators(whole, _OPERATOR_RUNS) for whole in self._wholes)
+        return tuple(row for of in rows for row in of)
 
     def energy_uj(self, target: Target, span: Span) -> int | None:
         """Return the energy of a run of a span, measured while nothing else computes."""
@@ -169,7 +188,7 @@ class Bench:
             return
         self._let_rest()
         for rank in target.neighbours:
-            if problem := self._accelerators[rank.key].compute(self._whole):
+            if problem := self._accelerators[rank.key].compute(self._whole_for(rank)):
                 self._listener.note(f"{rank.key} stays idle: {problem}")
         self._computing = target
 
@@ -180,9 +199,11 @@ class Bench:
 
     def _sub_model(self, span: Span) -> SubModel:
         segment = self._segments.segment(*span)
-        name = f"layers-{span[0]}-{span[1]}.{format_of(self._model.graph).submodels}"
+        part = segment.layers[0].part
+        kind = part.format if part else format_of(self._model.graph).submodels
+        name = f"layers-{span[0]}-{span[1]}.{kind}"
         written = submodel_files(self._model, segment, name=name)
         beside = {f"{name}.data": written.data} if written.data is not None else {}
         files = {name: written.model, **beside}
         inputs = self._frames.inputs_of(segment)
-        return SubModel(files, segment.inputs, segment.outputs, inputs, written.facts)
+        return SubModel(files, segment.inputs, segment.outputs, inputs, written.facts, kind)

@@ -27,11 +27,11 @@ class Target:
 
 
 def find_targets(
-    keys: Sequence[str], platform: Platform, submodels: str, *, alone: bool
+    keys: Sequence[str], platform: Platform, formats: Sequence[str], *, alone: bool
 ) -> Iterator[Target]:
     if repeated := [key for key in dict.fromkeys(keys) if keys.count(key) > 1]:
         raise RankSliceError(Mistake("--accelerators", f"names {listed(repeated)} twice"))
-    engine = default_engine(submodels)
+    engine = default_engine(formats[0])
     mapping = LayerMapping("--accelerators", tuple(MappingEntry(key, ()) for key in keys))
     ranks = place_ranks(mapping, platform, share_cores=True, default_engine=engine).ranks
     raise_mistakes(
@@ -40,7 +40,7 @@ def find_targets(
             f"its engine {quoted(rank.engine)} cannot run models of this format",
         )
         for rank in ranks
-        if rank.engine not in engines_for(submodels)
+        if not any(rank.engine in engines_for(submodels) for submodels in formats)
     )
     kinds, devices = kinds_and_devices(keys, platform, default_engine=engine)
     for number, kind in enumerate(kinds):

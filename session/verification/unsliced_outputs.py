@@ -13,9 +13,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.engines import Engine, EngineSettings, open_engine
-from rankslice.backend.runtime.job import Facts, Job
-from rankslice.backend.runtime.sizes import Slot, make_slot, values_in
+from rankslice.backend.runtime.engines import EngineSettings
+from rankslice.backend.runtime.job import Job
+from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.backend.runtime.sources import Source
 from rankslice.backend.runtime.system.processes import meminfo, memory_of
 from rankslice.backend.temporary import temporary_folder
@@ -25,7 +25,11 @@ from rankslice.frontend.formats import find_format
 from rankslice.frontend.formats.parts.reader import PartsModel
 from rankslice.session.build_folder import built_model
 from rankslice.session.prepare import PreparedRun
-from rankslice.session.verification.unsliced_parts import UnslicedPart, parts_in_order
+from rankslice.session.verification.unsliced_parts import (
+    UnslicedPart,
+    UnslicedSteps,
+    parts_in_order,
+)
 
 _SHARE_OF_MEMORY = 0.5
 """Of what is available, for copies of the model."""
@@ -156,18 +160,10 @@ class _Copy:
         kept = [segment.facts.keeps for segment in job.segments if segment.facts.keeps]
         self.keeps_something = bool(kept)
         """Whether a run may leave something for the next one."""
-        facts = Facts(keeps=next(iter(kept), ""))
-        settings = EngineSettings(exact=exact, facts=facts)
         between = (spec for part in parts for spec in part.outputs)
         slots = {spec.name: make_slot(spec) for spec in (*between, *job.inputs, *job.outputs)}
-        self._steps: list[tuple[Engine, list[Slot], list[Slot]]] = []
-        for part in parts:
-            engine = open_engine(engines[part.format], settings)
-            engine.load(part.file, *map(part.facts.in_file, (part.inputs, part.outputs)))
-            inputs, outputs = (
-                [slots[spec.name] for spec in side] for side in (part.inputs, part.outputs)
-            )
-            self._steps.append((engine, inputs, outputs))
+        settings = EngineSettings(exact=exact)
+        self._steps = UnslicedSteps(parts, engines, slots, settings, next(iter(kept), ""))
         self._inputs = [slots[spec.name] for spec in job.inputs]
         self._outputs = [slots[spec.name] for spec in job.outputs]
 
@@ -179,12 +175,10 @@ class _Copy:
         source.read(arrival, self._inputs)
 
     def run(self) -> None:
-        for engine, inputs, outputs in self._steps:
-            engine.run([values_in(slot) for slot in inputs], outputs)
+        self._steps.run()
 
     def close(self) -> None:
-        for engine, _, _ in self._steps:
-            engine.close()
+        self._steps.close()
 
 
 _INFO = b"INFO: "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rankslice.backend.runtime.engines import Engine, EngineSettings, open_engine
 from rankslice.backend.runtime.job import NO_FACTS, Facts, Tensor
+from rankslice.backend.runtime.sizes import Slot, values_in
 from rankslice.frontend.formats import Model, submodel_files
 from rankslice.frontend.formats.model_format import FLOAT32, Conversion
 from rankslice.frontend.formats.parts.reader import PartsModel
@@ -21,7 +23,44 @@ class UnslicedPart:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     facts: Facts = NO_FACTS
-    """What the file calls these tensors."""
+    """Those of a file that was written; of another one only what it calls these tensors."""
+
+
+class UnslicedSteps:
+    """The engines of unsliced parts, which run in their order on the same slots."""
+
+    def __init__(
+        self,
+        parts: Sequence[UnslicedPart],
+        engines: Mapping[str, str],
+        slots: Mapping[str, Slot],
+        settings: EngineSettings,
+        keeps: str | None = None,
+    ) -> None:
+        """Load the parts.
+
+        Args:
+            engines: by format.
+            slots: of all inputs and outputs of parts, by name.
+            keeps: why a run may leave something for the next one; ``None``: as the parts say.
+        """
+        self._steps: list[tuple[Engine, list[Slot], list[Slot]]] = []
+        for part in parts:
+            facts = part.facts if keeps is None else replace(part.facts, keeps=keeps)
+            engine = open_engine(engines[part.format], replace(settings, facts=facts))
+            engine.load(part.file, *map(facts.in_file, (part.inputs, part.outputs)))
+            inputs, outputs = (
+                [slots[spec.name] for spec in side] for side in (part.inputs, part.outputs)
+            )
+            self._steps.append((engine, inputs, outputs))
+
+    def run(self) -> None:
+        for engine, inputs, outputs in self._steps:
+            engine.run([values_in(slot) for slot in inputs], outputs)
+
+    def close(self) -> None:
+        for engine, _, _ in self._steps:
+            engine.close()
 
 
 def parts_in_order(
@@ -59,7 +98,7 @@ def _written(
     file = path.with_name(f"{path.name}.{kind}")
     files = submodel_files(model, segment, name=file.name, conversion=conversion)
     write_submodel(files, file)
-    return _unsliced(file, kind, segment, Facts(names=files.facts.names))
+    return _unsliced(file, kind, segment, files.facts)
 
 
 def _unsliced(file: Path, kind: str, segment: PartitionSegment, facts: Facts) -> UnslicedPart:

@@ -164,7 +164,14 @@ def built_model(folder: Path, plan: Plan, purpose: str) -> Model:
     }
     if closed:
         loaded = read_model(model, GivenSizes({**fixed, **closed}, at_most))
-    return loaded
+    if kind is None:
+        return loaded
+    engines: dict[str, set[str]] = {}
+    for segment in (segment for segment in plan.segments if segment.layers):
+        engine = segment.engine or plan.ranks[segment.rank].engine
+        engines.setdefault(segment.layers[0].partition("/")[0], set()).add(engine)
+    as_built: Model = kind.for_engines(loaded, engines)
+    return as_built
 
 
 def check_ssh_config(path: Path | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
@@ -102,6 +102,8 @@ class Format(Generic[_M]):
     """Reads what the file's maker has left in it."""
     files: Callable[[Path], Sequence[Path]] = lambda path: (path,)
     """Names all files whose content is the model's, external weights aside."""
+    for_engines: Callable[[_M, Mapping[str, Collection[str]]], _M] = lambda model, engines: model
+    """Takes those files of parts that their engines run, by the part's name."""
     shows_bounds: bool = False
     """Whether a run of the whole model can show the sizes of any tensor."""
     form: FormOf = lambda layer: None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 from rankslice.backend.runtime.job import Rank
 from rankslice.exploration.times.segment_times import ChosenWeights, KnownTimes, unweighted, weigh
+from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import (
     CollectedMistakes,
     Mistake,
@@ -23,6 +25,7 @@ from rankslice.framework.plan import ModelInfo, Plan
 from rankslice.framework.platform import Accelerator, Platform
 from rankslice.framework.profile import OTHER_SIZES, Profile, profile_from_json
 from rankslice.framework.specs.assign import assign
+from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_mapping import read_mapping
 from rankslice.framework.specs.read_platform import PlatformSource, read_platform
 from rankslice.framework.wording import joined, listed, quoted
@@ -130,7 +133,10 @@ def plan_model(
     boards = specs.catch(lambda: read_platform(platform))
     measured = specs.catch(lambda: read_profile(profile)) if profile is not None else None
     if loaded and boards and callable(mapping):
-        wanted = specs.catch(lambda: mapping(loaded.graph, boards))
+        wanted = specs.catch(partial(mapping, loaded.graph, boards))
+
+    if loaded and boards and wanted:
+        loaded = specs.catch(partial(_for_engines, loaded, wanted, boards)) or loaded
 
     def placed(wanted: LayerMapping) -> _Placed | None:
         assigning = CollectedMistakes()
@@ -183,6 +189,31 @@ def plan_model(
         profile=measured,
         warnings=(*planned.warnings, *warnings),
     )
+
+
+def _for_engines(model: Model, mapping: LayerMapping, boards: Platform) -> Model:
+    """Return the model with the files that its parts have for the engines of their ranks.
+
+    That is only of interest for parts that a mapping names as a whole.
+    """
+    format_of_part = {
+        layer.part.name: layer.part.format for layer in model.graph.layers if layer.part
+    }
+    named = [[text for text in entry.layers if text in format_of_part] for entry in mapping.entries]
+    if not any(named):
+        return model
+    usual = [default_engine(format_of_part[of[0]] if of else "") for of in map(list, named)]
+    try:
+        placements = place_ranks(mapping, boards, share_cores=True, default_engine=usual)
+    except RankSliceError:
+        return model  # which is said where ranks are placed in earnest
+    engines = {
+        str(part): {placements.ranks[rank].engine for rank in placements.ranks_of(number)}
+        for number, parts in enumerate(named)
+        for part in parts
+    }
+    fitted: Model = format_of(model.graph).for_engines(model, engines)
+    return fitted
 
 
 def _submodels(graph: Graph, assignment: Assignment) -> Submodels:

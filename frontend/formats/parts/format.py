@@ -13,7 +13,7 @@ from rankslice.framework.graph import Layer
 from rankslice.frontend.formats import find_format, format_named, format_of
 from rankslice.frontend.formats.model_format import Format
 from rankslice.frontend.formats.onnx.quantised_cuts import quantised_cut_warnings
-from rankslice.frontend.formats.parts.reader import PartsModel, parts_files, read_parts
+from rankslice.frontend.formats.parts.reader import PartsModel, for_engines, parts_files, read_parts
 from rankslice.frontend.formats.parts.writer import own_cuts, parts_submodel
 from rankslice.frontend.partition.partition import Partition
 
@@ -47,4 +47,5 @@ FORMAT = Format(
     mistakes=_mistakes,
     metadata=_metadata,
     files=parts_files,
+    for_engines=for_engines,
 )

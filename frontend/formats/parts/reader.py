@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
+from rankslice.framework.engines import engines_for
 from rankslice.framework.errors import (
     CollectedMistakes,
     Mistake,
@@ -47,6 +48,8 @@ class ReadPart:
     model: Model
     names: Mapping[str, str]
     """Name in the whole model, by the name in the file, where it is not ``part/name``."""
+    outputs: Mapping[str, str]
+    """Names of its outputs in the file, by those in the parts file."""
 
     @property
     def own_names(self) -> tuple[str, ...]:
@@ -77,8 +80,6 @@ class PartsModel:
     graph: Graph
     parts: tuple[ReadPart, ...]
     """Each after those from which it reads."""
-    chosen: Mapping[str, str]
-    """The format of parts that are not taken in the first one that the file has."""
     sizes: GivenSizes
 
     def part_of(self, layer: Layer) -> ReadPart:
@@ -125,7 +126,22 @@ def read_parts(
         mistakes.catch(lambda spec=spec: joining.add(spec))  # type: ignore[misc]
     mistakes.catch(joining.check_outputs)
     mistakes.raise_all()
-    return PartsModel(path, joining.graph(), tuple(joining.parts), dict(chosen or {}), sizes)
+    return PartsModel(path, joining.graph(), tuple(joining.parts), sizes)
+
+
+def for_engines(model: PartsModel, engines: Mapping[str, Collection[str]]) -> PartsModel:
+    """Return the model with the first file of each part that its engines run.
+
+    ``engines``: by the part's name; a part that is missing, or that has no such file, stays.
+    """
+    chosen: dict[str, str] = {}
+    for read in model.parts:
+        wanted = engines.get(read.part.name, ())
+        fitting = (f for f in read.spec.files if {*wanted} <= {*engines_for(f)})
+        chosen[read.part.name] = next(fitting, read.part.format)
+    if chosen == {read.part.name: read.part.format for read in model.parts}:
+        return model
+    return read_parts(model.path, model.sizes, chosen)
 
 
 class _Joining:
@@ -152,8 +168,12 @@ class _Joining:
             self._failed.add(spec.name)
             return
         self._failed.add(spec.name)
-        kind = self._chosen.get(spec.name, next(iter(spec.files)))
-        model = self._read(spec, _inside(self._path, spec.files[kind]))
+        first = next(iter(spec.files))
+        kind = self._chosen.get(spec.name, first)
+        model = self._read(spec, _inside(self._path, spec.files[first]))
+        outputs = {tensor.name: tensor.name for tensor in model.graph.outputs}
+        if kind != first:
+            model, spec, outputs = self._alternative(spec, kind, model)
         graph = model.graph
         raise_mistakes(self._input_mistakes(spec, graph))
         own = {tensor.name: tensor for tensor in graph.inputs}
@@ -163,7 +183,12 @@ class _Joining:
                 self._tensors[feed.tensor] = brought
                 self._says[feed.tensor] = f"{quoted(name)} of {spec.files[kind]}"
         raise_mistakes(self._joint_mistakes(spec, graph))
-        named = {f.tensor: name for name, f in self._file.outputs.items() if f.part == spec.name}
+        named = {own: f"{spec.name}/{name}" for name, own in outputs.items() if name != own}
+        named |= {
+            outputs.get(f.tensor, f.tensor): name
+            for name, f in self._file.outputs.items()
+            if f.part == spec.name
+        }
         fed = {name: self._whole(feed) for name, feed in spec.inputs.items()}
         changes = {name: feed for name, feed in spec.inputs.items() if feed.layout}
         if kind in MAKERS and changes:
@@ -173,12 +198,36 @@ class _Joining:
         else:
             fed |= {name: self._permuted(spec, name, feed) for name, feed in changes.items()}
         graph = model.graph
-        part = ReadPart(ModelPart(spec.name, kind), spec, model, {**named, **fed})
+        part = ReadPart(ModelPart(spec.name, kind), spec, model, {**named, **fed}, outputs)
         for tensor in graph.outputs:
             whole = part.whole(tensor.name)
             self._tensors[whole] = replace(tensor, name=whole)
         self.parts.append(part)
         self._failed.discard(spec.name)
+
+    def _alternative(
+        self, spec: PartSpec, kind: str, usual: Model
+    ) -> tuple[Model, PartSpec, dict[str, str]]:
+        """Return another file of a part, the names of its inputs, and those of its outputs."""
+        from rankslice.frontend.formats import read_model  # which knows this format, too
+
+        model = read_model(_inside(self._path, spec.files[kind]))
+        names: dict[str, str] = {}
+        where = f"{self._path.name}: parts.{spec.name}.{kind}"
+        sides = ((g.inputs, g.outputs) for g in (usual.graph, model.graph))
+        for one, other in zip(*sides, strict=True):
+            if [*map(_kind, one)] != [*map(_kind, other)]:
+                here, there = (joined([f"{t.name}: {_kind(t)}" for t in ts]) for ts in (one, other))
+                found = f"{model.graph.name} has {there}, but {usual.graph.name} has {here}"
+                raise RankSliceError(Mistake(where, found, "expected the same, in the same order"))
+            names |= {t.name: o.name for t, o in zip(one, other, strict=True)}
+        inputs = {names.get(name, name): feed for name, feed in spec.inputs.items()}
+        outputs = {tensor.name: names[tensor.name] for tensor in usual.graph.outputs}
+        made = {tensor.name for layer in model.graph.layers for tensor in layer.outputs}
+        if taken := (made - {*outputs.values()}) & {*outputs}:
+            found = f"its tensor {quoted(min(taken))} has the name of another file's output"
+            raise RankSliceError(Mistake(where, found, "rename it"))
+        return model, replace(spec, inputs=inputs), outputs
 
     def _permuted(self, spec: PartSpec, name: str, feed: Feed) -> str:
         """Let the part that feeds an input change the layout; return the name of the result."""
@@ -262,7 +311,7 @@ class _Joining:
             source = self._tensors.get(self._whole(feed))
             if source is None and feed.part:
                 made = next(read for read in self.parts if read.part.name == feed.part)
-                yield _no_output(where, feed.tensor, made.model.graph)
+                yield _no_output(where, feed.tensor, made)
             elif source is not None and len(source.shape or ()) < len(feed.permutation):
                 found = f"{quoted(feed.tensor)} has no four dimensions: {_kind(source)}"
                 yield Mistake(where, f"{found}, so it has no layout {feed.layout}")
@@ -287,7 +336,7 @@ class _Joining:
         raise_mistakes(self._output_mistakes())
 
     def _output_mistakes(self) -> Iterator[Mistake]:
-        read = {part.part.name: part.model.graph for part in self.parts}
+        read = {part.part.name: part for part in self.parts}
         wanted = [(f"outputs.{name}", feed) for name, feed in self._file.outputs.items()]
         wanted += [
             (f"parts.{part.name}.inputs.{name}", feed)
@@ -297,12 +346,13 @@ class _Joining:
         for path, feed in wanted:
             if feed.part not in read:
                 continue
-            graph, where = read[feed.part], f"{self._path.name}: {path}"
+            part, where = read[feed.part], f"{self._path.name}: {path}"
+            graph, own = part.model.graph, part.outputs.get(feed.tensor)
             made = {tensor.name for layer in graph.layers for tensor in layer.outputs}
-            if feed.tensor not in {tensor.name for tensor in graph.outputs}:
+            if own is None:
                 if path.startswith("outputs"):
-                    yield _no_output(where, feed.tensor, graph)
-            elif feed.tensor not in made:
+                    yield _no_output(where, feed.tensor, part)
+            elif own not in made:
                 yield Mistake(where, f"no layer of {graph.name} makes {quoted(feed.tensor)}")
 
     def graph(self) -> Graph:
@@ -380,7 +430,7 @@ def _kind(tensor: Tensor) -> str:
     return f"{tensor.dtype} [{sizes}]"
 
 
-def _no_output(where: str, name: str, graph: Graph) -> Mistake:
-    known = [tensor.name for tensor in graph.outputs]
+def _no_output(where: str, name: str, part: ReadPart) -> Mistake:
+    known = [*part.outputs]
     hint = nearest(name, known) or f"it has {joined([*map(quoted, known)])}"
-    return Mistake(where, f"{graph.name} has no output {quoted(name)}", hint)
+    return Mistake(where, f"{part.model.graph.name} has no output {quoted(name)}", hint)

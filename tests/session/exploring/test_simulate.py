@@ -175,9 +175,7 @@ def test_a_part_of_layers_takes_its_share_of_their_time(tmp_path):
     keys = "local_cpu0", "local_cpu1"
     file.write_text(profile_of(tmp_path / "model.onnx", 2, kind_of(2, (10.0,), *keys)))
     shares = zip(keys, (3, 1), strict=True)
-    mapping = {
-        key: [{"layers": ["L0..L1"], "by": "rows", "share": share}] for key, share in shares
-    }
+    mapping = {key: [{"layers": ["L0..L1"], "by": "rows", "share": share}] for key, share in shares}
     (tmp_path / "mapping.json").write_text(json.dumps(mapping))
     simulation = simulated(
         tmp_path / "model.onnx", "--mapping", tmp_path / "mapping.json", "--profile", file

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,9 @@ from rankslice.framework.errors import RankSliceError
 from rankslice.framework.files.hashing import file_sha256
 from rankslice.frontend.formats import model_sha256, read_model
 from rankslice.frontend.formats.input_shapes import GivenSizes
+from rankslice.frontend.formats.parts.reader import read_parts
 from rankslice.frontend.partition.partition import partition
-from rankslice.session.build_folder import read_plan
+from rankslice.session.build_folder import built_model, read_plan
 from rankslice.session.building.build import build
 
 
@@ -248,3 +250,47 @@ outputs: {features: backbone/flatten_1/Reshape}
     model = read_model(tmp_path / "parts.yaml")
     turned = next(layer for layer in model.graph.layers if layer.op == "Transpose")
     assert ("first", (1, 8, 8, 1)) == (turned.part.name, turned.outputs[0].shape)
+
+
+SCORES = """
+<ir_version: 8, opset_import: ["" : 17]>
+scores (float[1,8,8,1] pixels) => (int8[1,192] flat) {
+  shape = Constant <value_ints = [1, 64]> ()
+  row = Reshape (pixels, shape)
+  scaled = Concat <axis = 1> (row, row, row)
+  flat = Cast <to = 3> (scaled)
+}
+"""
+
+ALTERNATIVES = PARTS.replace("inputs: {image", "onnx: scores.onnx\n    inputs: {image", 1)
+
+
+@pytest.mark.parametrize(
+    ("board", "suffix"),
+    [
+        ({}, "tflite"),
+        ({"cpu": {"engine": "onnxruntime"}}, "onnx"),
+        ({"npu": {"engine": "litert"}}, "tflite"),
+    ],
+)
+def test_a_part_is_taken_in_the_format_that_its_accelerator_runs(tmp_path, board, suffix):
+    path = write_parts(tmp_path, ALTERNATIVES)
+    save(tmp_path, SCORES, "scores.onnx")
+    (tmp_path / "boards.yaml").write_text(json.dumps({"boards": {"edge": {"cores": 2, **board}}}))
+    key = "edge_npu@0" if "npu" in board else "edge_cpu0"
+    mapping = write_mapping(tmp_path, {key: ["backbone"], "edge_cpu1": ["head"]})
+    built = build(path, mapping, str(tmp_path / "boards.yaml"), tmp_path / "out")
+    first, second = built.plan.segments
+    assert [suffix, "onnx"] == [s.file.rpartition(".")[2] for s in (first, second)]
+    assert (f"backbone/{FEATURES}",) == first.outputs == second.inputs
+    again = built_model(built.folder, built.plan, "test").graph
+    assert suffix == again.layers[0].part.format
+
+
+def test_files_of_a_part_that_differ_at_its_edges_are_refused(tmp_path):
+    path = write_parts(tmp_path, ALTERNATIVES)
+    other = SCORES.replace("int8[1,192] flat", "int8[1,192] flat, float[1,64] row")
+    save(tmp_path, other, "scores.onnx")
+    with pytest.raises(RankSliceError) as raised:
+        read_parts(path, chosen={"backbone": "onnx"})
+    assert "parts.yaml: parts.backbone.onnx: scores.onnx has flat: int8" in str(raised.value)

@@ -106,8 +106,8 @@ class Format(Generic[_M]):
     """Takes those files of parts that their engines run, by the part's name."""
     shows_bounds: bool = False
     """Whether a run of the whole model can show the sizes of any tensor."""
-    form: FormOf = lambda layer: None
-    """Says what a layer needs for a part of its result; ``None``: no rule is known."""
+    forms: Callable[[_M], FormOf] = lambda model: lambda layer: None
+    """Says what layers need for a part of their result."""
     with_made_layers: Callable[[_M, Graph], _M] | None = None
     """Gives a model another graph, and makes the records of its made layers; ``None``: its layers
     cannot be made."""

@@ -8,6 +8,7 @@ Changes of a layer that makes a part, by name:
 * ``pads``: padding by axis that the window moves along, before and behind it
 * ``group``: groups of channels
 * ``shape``: sizes of the result, for a layer that is told them
+* ``slice``: where a slice ends, and its steps, by axis; it begins at 0
 * ``without``: numbers of the operands that it does not have
 * ``partial``: it makes a part of a sum, without the format's activation function
 """
@@ -302,7 +303,7 @@ class Product(_Form):
     def part(self, layer: Layer, box: Box) -> LayerPart | None:
         result = result_shape(layer)
         left, right = (shape_of(layer, number) for number in (self.left, self.right))
-        if len(left) != len(result) or len(right) < 2 or len(right) > len(result):
+        if min(len(left), len(right)) < 2:
             return None
         batch = box[:-2]
         rows, columns = box[-2:]
@@ -450,17 +451,21 @@ class Concatenated(_Form):
     """The operands, one behind the other."""
 
     axis: int
+    first: int = 0
+    """Number of the first of them."""
+    apart: int = 1
+    """How many operands each has: itself, and settings."""
 
     def part(self, layer: Layer, box: Box) -> LayerPart | None:
         boxes: dict[int, Box | None] = {}
-        left_out = []
+        left_out: list[int] = []
         start = 0
-        for number, operand in enumerate(layer.operands):
-            shape = (operand.shape or ()) if operand is not None else ()
+        for number in range(self.first, len(layer.operands), self.apart):
+            shape = shape_of(layer, number)
             place = with_ends(box, self.axis, (start, start + shape[self.axis]))
             shared = intersection(box, place)
             if shared is None:
-                left_out.append(number)
+                left_out += range(number, number + self.apart)
             else:
                 begin, end = shared[self.axis]
                 boxes[number] = with_ends(shared, self.axis, (begin - start, end - start))
@@ -470,25 +475,111 @@ class Concatenated(_Form):
 
 
 @dataclass(frozen=True, slots=True)
-class Reduced(_Form):
-    """Axes of the input are reduced to one value."""
+class Following(_Form):
+    """Axes of operands are axes of the result; it is computed whole along all others."""
 
-    axes: tuple[int, ...]
-    keeps_axes: bool = True
-    """Whether the result has them, with size 1."""
+    axes: Mapping[int, tuple[int | None, ...]]
+    """By operand, and by its axis: the axis of the result; ``None``: all of it is needed."""
+    is_told: bool = False
+    """Whether the layer is told the sizes of its result."""
 
     def part(self, layer: Layer, box: Box) -> LayerPart | None:
-        shape = shape_of(layer, 0)
-        others = iter(box)
-        needed = []
-        for axis, size in enumerate(shape):
-            if axis in self.axes:
+        followed = {axis for axes in self.axes.values() for axis in axes}
+        sized = enumerate(zip(box, result_shape(layer), strict=True))
+        region = tuple(ends if axis in followed else (0, size) for axis, (ends, size) in sized)
+        boxes: dict[int, Box | None] = {}
+        for operand, axes in self.axes.items():
+            pairs = zip(axes, shape_of(layer, operand), strict=True)
+            boxes[operand] = tuple((0, n) if axis is None else region[axis] for axis, n in pairs)
+        changes: Changes = (("shape", sizes(region)),) if self.is_told else ()
+        return LayerPart(region, _by_operand(layer, boxes), changes)
+
+
+def reduced(layer: Layer, axes: Sequence[int], keeps_axes: bool = True) -> Following:
+    """Return the form of a layer that reduces axes of its input to one value.
+
+    Args:
+        keeps_axes: whether the result has them, with size 1.
+    """
+    kept = [axis for axis in range(len(shape_of(layer, 0))) if axis not in axes]
+    place = {axis: axis if keeps_axes else number for number, axis in enumerate(kept)}
+    return Following({0: tuple(place.get(axis) for axis in range(len(shape_of(layer, 0))))})
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled(_Form):
+    """Each place of the input is a block of places of the result, or the other way round."""
+
+    factors: tuple[tuple[int, int], ...]
+    """By axis: places of the result, for how many of the input; ``(0, 0)``: the axis is mixed."""
+    reach: int = 0
+    """How many neighbours of the input a value needs on each side, along axes that grow."""
+    is_told: bool = False
+    """Whether the layer is told the sizes of its result."""
+
+    def part(self, layer: Layer, box: Box) -> LayerPart | None:
+        needed, region, valid = [], [], []
+        result = zip(self.factors, box, shape_of(layer, 0), result_shape(layer), strict=True)
+        for (up, down), (begin, end), size, made in result:
+            if not up:
                 needed.append((0, size))
-                if self.keeps_axes:
-                    next(others)
-            else:
-                needed.append(next(others))
-        return LayerPart(box, _by_operand(layer, {0: tuple(needed)}))
+                region.append((0, made))
+                valid.append((0, made))
+                continue
+            reach = self.reach if up > 1 else 0
+            low, high = begin // up * down, -(-end // up) * down
+            start, stop = max(low - reach, 0), min(high + reach, size)
+            needed.append((start, stop))
+            region.append((start * up // down, stop * up // down))
+            valid.append((low * up // down, high * up // down))
+        changes: Changes = (("shape", sizes(tuple(region))),) if self.is_told else ()
+        operands = _by_operand(layer, {0: tuple(needed)})
+        return LayerPart(tuple(region), operands, changes, tuple(valid))
+
+
+@dataclass(frozen=True, slots=True)
+class Sliced(_Form):
+    """Every so many places of the input, from a place on."""
+
+    steps: tuple[tuple[int, int], ...]
+    """By axis: the first place, and how many it is to the next."""
+
+    def part(self, layer: Layer, box: Box) -> LayerPart | None:
+        needed = tuple(
+            (first + begin * step, first + (end - 1) * step + 1)
+            for (first, step), (begin, end) in zip(self.steps, box, strict=True)
+        )
+        steps = (step for _, step in self.steps)
+        changes: Changes = (("slice", tuple(zip(sizes(needed), steps, strict=True))),)
+        return LayerPart(box, _by_operand(layer, {0: needed}), changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread(_Form):
+    """A transposed convolution of one group: only channels are split."""
+
+    filters: Filters
+
+    def part(self, layer: Layer, box: Box) -> LayerPart | None:
+        region = (*box[:2], *whole(result_shape(layer))[2:])
+        filters = self.filters
+        per_output = {filters.operand: filters.outputs, **filters.per_output}
+        boxes: dict[int, Box | None] = {**_per_channel(layer, per_output, box[1])}
+        boxes[0] = with_ends(whole(shape_of(layer, 0)), 0, box[0])
+        return LayerPart(region, _by_operand(layer, boxes))
+
+    def summand(self, layer: Layer, begin: int, end: int) -> LayerPart | None:
+        if not _can_be_summed(layer):
+            return None
+        weights = self.filters.operand
+        boxes: dict[int, Box | None] = {
+            0: with_ends(whole(shape_of(layer, 0)), 1, (begin, end)),
+            weights: with_ends(whole(shape_of(layer, weights)), self.filters.inputs, (begin, end)),
+        }
+        return _summand(layer, boxes, begin, self.filters.biases)
+
+    def contracted(self, layer: Layer) -> tuple[int, int] | None:
+        return 0, 1
 
 
 @dataclass(frozen=True, slots=True)

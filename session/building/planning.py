@@ -307,7 +307,8 @@ def _with_parts(model: Model, placed: _Placed) -> tuple[Model, _Placed]:
         found = f"layers of .{kind.name} models cannot be split"
         hint = f"convert the model to .{kind.submodels} first" if kind.submodels else ""
         raise RankSliceError(Mistake(placed.assignment.blocks[0].where, found, hint))
-    split = split_layers(model.graph, placed.assignment, kind.form, kind.channels_last)
+    forms = kind.forms(model)
+    split = split_layers(model.graph, placed.assignment, forms, kind.channels_last)
     changed: Model = kind.with_made_layers(model, split.graph)
     return changed, replace(
         placed, assignment=split.assignment, group_of=split.group_of, warnings=split.warnings

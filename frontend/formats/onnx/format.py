@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rankslice.frontend.formats.model_format import Format
-from rankslice.frontend.formats.onnx.forms import onnx_form
+from rankslice.frontend.formats.onnx.forms import onnx_forms
 from rankslice.frontend.formats.onnx.macs import onnx_macs
 from rankslice.frontend.formats.onnx.making import with_made_layers
 from rankslice.frontend.formats.onnx.quantised_cuts import quantised_cut_warnings
@@ -20,6 +20,6 @@ FORMAT = Format(
     versions=lambda model: (model.ir_version, model.opsets),
     metadata=read_metadata,
     shows_bounds=True,
-    form=onnx_form,
+    forms=onnx_forms,
     with_made_layers=with_made_layers,
 )

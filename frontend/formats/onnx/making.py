@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, NodeProto, helper, numpy_helper
+from onnx import GraphProto, NodeProto, helper
 
 from rankslice.framework.graph import (
     ByteRange,
@@ -23,11 +23,12 @@ from rankslice.framework.graph import (
     Weight,
     values_bytes,
 )
-from rankslice.frontend.formats.onnx.nodes import attributes_of, operators_of
+from rankslice.frontend.formats.onnx.nodes import attributes_of, operators_of, opset_of
 from rankslice.frontend.formats.onnx.reader import OnnxModel
+from rankslice.frontend.formats.onnx.weights import constant_values
 from rankslice.frontend.formats.pieces import piece_bytes
 
-_SLICE_HAS_OPERANDS, _GEMM_NEEDS_NO_BIAS = 10, 11
+_RESHAPE_HAS_OPERAND, _SLICE_HAS_OPERANDS, _PAD_HAS_OPERANDS, _GEMM_NEEDS_NO_BIAS = 5, 10, 11, 11
 """From these versions of ONNX's operators on."""
 
 _NOWHERE = ByteRange(Path(), 0, 0)
@@ -49,7 +50,7 @@ def with_made_layers(model: OnnxModel, graph: Graph) -> OnnxModel:
 class _Maker:
     def __init__(self, model: OnnxModel) -> None:
         self._model = model
-        self._opset = max((v for domain, v in model.opsets if domain in ("", "ai.onnx")), default=1)
+        self._opset = opset_of(model.opsets)
         self._read: dict[Weight, Weight] = {}
         self.operators = dict(model.operators)
 
@@ -61,7 +62,7 @@ class _Maker:
         if isinstance(layer.making, PartOf):
             assert isinstance(layer.record, ByteRange)
             node.CopyFrom(GraphProto.FromString(piece_bytes(layer.record)).node[0])
-            operands = _changed(layer, node, operands, dict(layer.making.changes))
+            operands = self._changed(layer, node, operands, dict(layer.making.changes))
             if layer.op == "Gemm" and operands[2:] == [None] and self._opset < _GEMM_NEEDS_NO_BIAS:
                 operands[2] = _zero(layer)
         elif isinstance(layer.making, Crop):
@@ -91,6 +92,49 @@ class _Maker:
             attributes=attributes_of(node),
         )
 
+    def _changed(
+        self,
+        layer: Layer,
+        node: NodeProto,
+        operands: list[Tensor | Weight | None],
+        changes: Mapping[str, Any],
+    ) -> list[Tensor | Weight | None]:
+        op = node.op_type
+
+        def tell(number: int, name: str, values: Sequence[int], since: int = 1) -> None:
+            if self._opset < since:
+                _set(node, name, values)
+            else:
+                operands[number : number + 1] = [_integers(layer, name, values)]
+
+        if "pads" in changes:
+            begins, ends = zip(*changes["pads"], strict=True)
+            if op == "Pad":
+                tell(1, "pads", [*begins, *ends], _PAD_HAS_OPERANDS)
+                del operands[3:]  # its axes: now all
+            else:
+                _set(node, "pads", [*begins, *ends])
+                _set(node, "auto_pad", None)
+                _set(node, "ceil_mode", None)
+        if "group" in changes:
+            _set(node, "group", changes["group"])
+        if "shape" in changes and op == "Resize":
+            _set(node, "axes", None)
+            operands[1:] = [None, None, _integers(layer, "sizes", changes["shape"])]
+        elif "shape" in changes:
+            tell(1, "shape", changes["shape"], _RESHAPE_HAS_OPERAND)
+        if "slice" in changes:
+            ends, steps = zip(*changes["slice"], strict=True)
+            axes = range(len(ends))
+            values = {"starts": [0] * len(ends), "ends": ends, "axes": axes, "steps": steps}
+            if self._opset < _SLICE_HAS_OPERANDS:
+                del values["steps"]  # they are all 1
+            for number, (name, numbers) in enumerate(values.items(), start=1):
+                tell(number, name, [*numbers], _SLICE_HAS_OPERANDS)
+        if op in ("Concat", "QLinearConcat"):
+            operands = [operand for operand in operands if operand is not None]
+        return operands
+
     def _sliced(self, layer: Layer, node: NodeProto, crop: Crop) -> Iterator[Weight]:
         node.op_type = "Slice"
         shape = layer.inputs[0].shape or ()
@@ -109,34 +153,11 @@ class _Maker:
         if weight.part is None or weight.data is not None:
             return weight
         if weight not in self._read:
-            tensor = GraphProto.FromString(piece_bytes(weight.record)).initializer[0]
-            values = numpy_helper.to_array(tensor)[tuple(slice(*e) for e in weight.part.box)]
+            stored = constant_values(replace(weight, part=None))
+            values = stored[tuple(slice(*ends) for ends in weight.part.box)]
             content = np.ascontiguousarray(values).tobytes()
             self._read[weight] = replace(weight, content=content, part=None)
         return self._read[weight]
-
-
-def _changed(
-    layer: Layer,
-    node: NodeProto,
-    operands: list[Tensor | Weight | None],
-    changes: Mapping[str, Any],
-) -> list[Tensor | Weight | None]:
-    if "pads" in changes and node.op_type != "Pad":
-        begins, ends = zip(*changes["pads"], strict=True)
-        _set(node, "pads", [*begins, *ends])
-        _set(node, "auto_pad", None)
-        _set(node, "ceil_mode", None)
-    elif "pads" in changes:
-        begins, ends = zip(*changes["pads"], strict=True)
-        operands[1:2] = [_integers(layer, "pads", [*begins, *ends])]
-    if "group" in changes:
-        _set(node, "group", changes["group"])
-    if "shape" in changes:
-        operands[1:2] = [_integers(layer, "shape", changes["shape"])]
-    if node.op_type == "Concat":
-        operands = [operand for operand in operands if operand is not None]
-    return operands
 
 
 def _set(node: NodeProto, name: str, value: int | Sequence[int] | None) -> None:

@@ -146,6 +146,11 @@ def _domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
 
 
+def opset_of(opsets: Iterable[tuple[str, int]]) -> int:
+    """Return the version of ONNX's own operators, of those that a model names by domain."""
+    return max((version for domain, version in opsets if not _domain(domain)), default=1)
+
+
 class Operator(NamedTuple):
     """An operator as a node calls it."""
 

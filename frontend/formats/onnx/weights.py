@@ -7,8 +7,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from onnx import GraphProto, NodeProto, SparseTensorProto, TensorProto
+import numpy as np
+from numpy.typing import NDArray
+from onnx import GraphProto, NodeProto, SparseTensorProto, TensorProto, numpy_helper
 
 from rankslice.framework.errors import CollectedMistakes, Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import ByteRange, Weight, dtype_bits, values_bytes
@@ -16,7 +19,7 @@ from rankslice.framework.wording import quoted
 from rankslice.frontend.formats.onnx.nodes import inner_tensors
 from rankslice.frontend.formats.onnx.types import dtype_of
 from rankslice.frontend.formats.onnx.wire import BYTES, RAW_DATA, Field, Scan, WireFile
-from rankslice.frontend.formats.pieces import PositionedFile
+from rankslice.frontend.formats.pieces import PositionedFile, piece_bytes
 
 _PAYLOADS = frozenset({4, 5, 6, 7, RAW_DATA, 10, 11})
 _PACKED_LITTLE_ENDIAN = {"float32": 4, "complex64": 4, "float64": 10, "complex128": 10}
@@ -41,6 +44,15 @@ def read_weights(file: WireFile, scan: Scan, graph: GraphProto) -> tuple[Weight,
     ]
     collected.raise_all()
     return tuple(filter(None, (*dense, *sparse)))
+
+
+def constant_values(weight: Weight) -> NDArray[Any]:
+    """Read all values of a stored weight."""
+    if weight.data is not None:
+        values = np.frombuffer(piece_bytes(weight.data), weight.dtype)
+        return values.reshape(weight.shape)
+    tensor = GraphProto.FromString(piece_bytes(weight.record)).initializer[0]
+    return numpy_helper.to_array(tensor)
 
 
 def is_external(tensor: TensorProto) -> bool:

@@ -31,6 +31,8 @@ from rankslice.frontend.formats.pieces import piece_bytes
 _RESHAPE_HAS_OPERAND, _SLICE_HAS_OPERANDS, _PAD_HAS_OPERANDS, _GEMM_NEEDS_NO_BIAS = 5, 10, 11, 11
 """From these versions of ONNX's operators on."""
 
+_ADDED_AT_ONCE = 2
+
 _NOWHERE = ByteRange(Path(), 0, 0)
 
 
@@ -70,8 +72,10 @@ class _Maker:
         elif isinstance(layer.making, Join):
             node.op_type = "Concat"
             node.attribute.append(helper.make_attribute("axis", layer.making.axis))
+        elif isinstance(layer.making, Sum) and len(operands) > _ADDED_AT_ONCE:
+            return self._added(layer)
         elif isinstance(layer.making, Sum):
-            node.op_type = "Sum"
+            node.op_type = "Add"
         elif isinstance(layer.making, Transpose):
             node.op_type = "Transpose"
             node.attribute.append(helper.make_attribute("perm", layer.making.permutation))
@@ -91,6 +95,18 @@ class _Maker:
             weights=tuple(weights),
             attributes=attributes_of(node),
         )
+
+    def _added(self, layer: Layer) -> Layer:
+        """Return a layer of several nodes: the operator Sum takes no integers."""
+        result = layer.outputs[0].name
+        total, *others = (tensor.name for tensor in layer.inputs)
+        nodes = []
+        for number, name in enumerate(others, start=2):
+            made = result if number > len(others) else f"{result} of {number} parts"
+            nodes.append(helper.make_node("Add", [total, name], [made], f"{layer.name} {number}"))
+            total = made
+        self.operators[layer.name] = operators_of(nodes, {})
+        return replace(layer, record=GraphProto(node=nodes).SerializeToString())
 
     def _changed(
         self,

@@ -5,11 +5,17 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import onnx
+import pytest
 from hypothesis import given, settings, strategies as st
 from onnx import TensorProto, helper, numpy_helper
-from split_models import block, check_split
+from onnx_models import save
+from quantised import KINDS, quantised_cnn
+from split_models import CLOSE, block, check_split
 
 from rankslice.framework.errors import RankSliceError
+from rankslice.framework.specs.assign import assign
+from rankslice.framework.specs.read_mapping import mapping_of
+from rankslice.frontend.formats import read_model
 
 
 class Network:
@@ -163,3 +169,194 @@ def test_a_random_network_with_split_layers_computes_what_it_computes_whole(draw
         except RankSliceError as error:
             if "cannot be split by" not in str(error):
                 raise
+
+
+def transformer(path, *, fused, heads=4, width=16, tokens=6):
+    """Write one layer of an encoder: attention, residuals, norms and a GELU."""
+    values = np.random.default_rng(0)
+    weights = {}
+
+    def weight(name, *shape):
+        weights[name] = numpy_helper.from_array(
+            values.standard_normal(shape).astype(np.float32) / 2, name
+        )
+        return name
+
+    def const(name, *numbers, dtype=np.int64):
+        weights[name] = numpy_helper.from_array(np.array(numbers, dtype), name)
+        return name
+
+    nodes = []
+
+    def node(op, inputs, name, **attributes):
+        nodes.append(helper.make_node(op, inputs, [name], name, **attributes))
+        return name
+
+    size = width // heads
+    if fused:
+        made = node("MatMul", ["x", weight("wqkv", width, 3 * width)], "qkv")
+        shape = const("s", 1, tokens, 3, heads, size)
+        made = node("Reshape", [made, shape], "qkv5")
+        for number, one in enumerate("qkv"):
+            index = f"i{one}"
+            weights[index] = numpy_helper.from_array(np.array(number, np.int64), index)
+            node("Gather", [made, index], f"{one}_made", axis=2)
+    else:
+        shape = const("s", 1, tokens, heads, size)
+        for one in "qkv":
+            flat = node("MatMul", ["x", weight(f"w{one}", width, width)], f"{one}_flat")
+            flat = node("Add", [flat, weight(f"b{one}", width)], f"{one}_biased")
+            node("Reshape", [flat, shape], f"{one}_made")
+    q = node("Transpose", ["q_made"], "q", perm=[0, 2, 1, 3])
+    k = node("Transpose", ["k_made"], "k", perm=[0, 2, 3, 1])
+    v = node("Transpose", ["v_made"], "v", perm=[0, 2, 1, 3])
+    scores = node("MatMul", [q, k], "scores")
+    scaled = node("Div", [scores, const("root", 2, dtype=np.float32)], "scaled")
+    probabilities = node("Softmax", [scaled], "probabilities", axis=-1)
+    context = node("MatMul", [probabilities, v], "context")
+    turned = node("Transpose", [context], "turned", perm=[0, 2, 1, 3])
+    joined = node("Reshape", [turned, const("s2", 1, tokens, width)], "joined")
+    out = node("MatMul", [joined, weight("wo", width, width)], "out")
+    added = node("Add", [out, "x"], "added")
+    normed = node(
+        "LayerNormalization", [added, weight("g", width), weight("b", width)], "normed", axis=-1
+    )
+    wide = node("MatMul", [normed, weight("w1", width, 4 * width)], "wide")
+    biased = node("Add", [wide, weight("b1", 4 * width)], "biased")
+    erf = node("Erf", [biased], "erf")
+    gelu = node("Mul", [biased, erf], "gelu")
+    narrow = node("MatMul", [gelu, weight("w2", 4 * width, width)], "narrow")
+    node("Add", [narrow, normed], "y")
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, tokens, width])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, tokens, width])]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, list(weights.values()))
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return [one.name for one in nodes]
+
+
+def spans(names, first, last):
+    return names[names.index(first) : names.index(last) + 1]
+
+
+THREE = ((0, 1), (1, 1), (2, 2))
+
+
+def test_attention_is_split_by_heads_with_no_layer_whole(tmp_path):
+    names = transformer(tmp_path / "model.onnx", fused=False)
+    attention = block(spans(names, "q_flat", "out"), "heads", THREE)
+    cut, split = check_split(tmp_path / "model.onnx", [attention], tmp_path / "out")
+    assert not split.warnings
+    shares = [
+        {w.part.box for layer in s.layers for w in layer.weights if w.part and w.part.name == "wq"}
+        for s in cut.segments
+    ]
+    assert {box for share in shares for box in share} == {
+        ((0, 16), (0, 4)),
+        ((0, 16), (4, 8)),
+        ((0, 16), (8, 16)),
+    }
+
+
+@pytest.mark.parametrize("by", ["outputs", "rows", "inputs"])
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_transformer_is_split_by_tokens_outputs_and_inputs(fused, by, tmp_path):
+    names = transformer(tmp_path / "model.onnx", fused=fused)
+    check_split(tmp_path / "model.onnx", [block(names, by, THREE)], tmp_path / "out")
+
+
+def test_heads_of_a_fused_product_are_split_from_where_they_are_apart(tmp_path):
+    names = transformer(tmp_path / "model.onnx", fused=True)
+    attention = block(spans(names, "qkv5", "out"), "heads", THREE)
+    check_split(tmp_path / "model.onnx", [attention], tmp_path / "out")
+
+
+def test_a_feed_forward_by_inputs_of_its_second_product_keeps_its_first_by_outputs(tmp_path):
+    names = transformer(tmp_path / "model.onnx", fused=False)
+    blocks = [
+        block(spans(names, "wide", "gelu"), "outputs", THREE),
+        block(["narrow"], "inputs", THREE, where="mapping.json: 0[1]"),
+    ]
+    cut, _ = check_split(tmp_path / "model.onnx", blocks, tmp_path / "out")
+    rank_of = {tensor.name: one.rank for one in cut.segments for tensor in one.outputs}
+    crossing = [t.name for s in cut.segments for t in s.inputs if rank_of.get(t.name) != s.rank]
+    assert not [name for name in crossing if name.startswith("gelu")]
+
+
+def test_a_part_has_only_the_weights_that_it_needs(tmp_path):
+    path = _product(tmp_path)
+    cut, _ = check_split(path, [block(["fc6"], "outputs")], tmp_path / "out", count=2)
+    sizes = [(tmp_path / f"out/{n}.onnx").stat().st_size for n in range(len(cut.segments))]
+    assert max(sizes) < 0.51 * path.stat().st_size
+
+
+def _product(folder):
+    path = folder / "model.onnx"
+    values = np.random.default_rng(0).standard_normal((512, 1024)).astype(np.float32)
+    node = helper.make_node("Gemm", ["x", "w", "b"], ["y"], "fc6", transB=1)
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1024])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 512])],
+        [numpy_helper.from_array(values, "w"), numpy_helper.from_array(values[:, 0].copy(), "b")],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return path
+
+
+SHUFFLE = """<ir_version: 8, opset_import: ["": 17]>
+g (float[1, 8, 12, 10] x) => (float[1, 8, 12, 10] y)
+<int64[5] s = {1, 2, 4, 12, 10}, int64[4] t = {1, 8, 12, 10}> {
+    [first] a = Relu (x)
+    [apart] b = Reshape (a, s)
+    [turn] c = Transpose <perm = [0, 2, 1, 3, 4]> (b)
+    [back] d = Reshape (c, t)
+    [last] y = Sigmoid (d)
+}"""
+
+
+@pytest.mark.parametrize("by", ["rows", "columns", "outputs"])
+def test_a_shuffle_of_channels_is_split_or_run_whole_by_name(by, tmp_path):
+    path = save(tmp_path, SHUFFLE)
+    names = ["first", "apart", "turn", "back", "last"]
+    _, split = check_split(path, [block(names, by)], tmp_path / "out")
+    assert all("not split by" in warning for warning in split.warnings)
+
+
+QUANTISED = ["conv1", "relu1", "conv2", "add", "relu2", "pool", "conv3", "flat", "fc"]
+
+
+@pytest.fixture(scope="module")
+def quantised(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("quantised")
+    return {kind: quantised_cnn(kind, folder) for kind in KINDS}
+
+
+@pytest.mark.parametrize("by", ["rows", "columns", "outputs", "inputs"])
+@pytest.mark.parametrize("halo", ["recompute", "exchange"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_quantised_network_is_split_with_its_quantisers_to_the_bit(
+    quantised, kind, halo, by, tmp_path
+):
+    graph = read_model(quantised[kind]).graph
+    kept = [x.name for x in graph.layers if x.op not in ("QuantizeLinear", "DequantizeLinear")]
+    item = {"layers": kept, "by": by, "halo": halo}
+    mapping = mapping_of({"a_cpu0": [item], "b_cpu0": [{**item, "share": 2}], "c_cpu0": [item]})
+    assignment = assign(mapping, graph)
+    exact = 0 if kind != "dynamic" and by != "inputs" else CLOSE
+    cut, _ = check_split(
+        quantised[kind], assignment.blocks, tmp_path / "out", count=3, tolerance=exact
+    )
+    split_convolutions = {layer.origin for one in cut.segments for layer in one.layers}
+    sums_integers = kind == "qoperator" and by == "inputs"
+    assert sums_integers or len(split_convolutions & {"conv1_quant", "conv1"}) or kind == "dynamic"
+
+
+def test_a_dynamic_quantiser_that_reads_a_split_tensor_runs_whole(quantised, tmp_path):
+    graph = read_model(quantised["dynamic"]).graph
+    names = [layer.name for layer in graph.layers]
+    dynamic = {layer.name for layer in graph.layers if layer.op == "DynamicQuantizeLinear"}
+    cut, _ = check_split(quantised["dynamic"], [block(names, "rows")], tmp_path / "out")
+    assert dynamic <= {layer.name for one in cut.segments for layer in one.layers}

@@ -30,7 +30,12 @@ Sizes: TypeAlias = Mapping[str, int | Sequence[int]]
 
 BuildFolder = Annotated[Path, about("Build folder.", Path, is_argument=True, metavar="OUT")]
 OnnxOrTflite = Annotated[
-    Path, about("Model: .onnx, .tflite, or a SavedModel folder.", Path, is_argument=True)
+    Path,
+    about(
+        "Model: .onnx, .tflite, a SavedModel folder, or a parts file (.yaml).",
+        Path,
+        is_argument=True,
+    ),
 ]
 Boards = Annotated[
     PlatformSource, about("Platform file (YAML or .txt), or 'local' for this machine.", str)

@@ -34,7 +34,9 @@ def build(
     model: Annotated[
         Path,
         about(
-            "Model: .onnx, .tflite, .keras, .h5, or a SavedModel folder.", Path, is_argument=True
+            "Model: .onnx, .tflite, .keras, .h5, a SavedModel folder, or a parts file (.yaml).",
+            Path,
+            is_argument=True,
         ),
     ],
     mapping: Annotated[

@@ -36,7 +36,8 @@ def inspect(
     model: Annotated[
         Path,
         about(
-            "Model (.onnx, .tflite, .keras, .h5, or a SavedModel folder) or build folder.",
+            "Model (.onnx, .tflite, .keras, .h5, a SavedModel folder, or a parts file, .yaml) or"
+            " build folder.",
             Path,
             is_argument=True,
         ),

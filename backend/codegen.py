@@ -138,8 +138,14 @@ class _Writer:
 
 
 def _layers(plan: Plan, rank: int) -> str:
-    layers = [layer for segment in plan.of_rank(rank) for layer in segment.layers]
+    names = [layer for segment in plan.of_rank(rank) for layer in segment.layers]
+    layers = plan.models_layers(names)
+    if names and not layers:
+        return "only cuts and joins tensors"
     if not layers:
         return "only on the route for a surge" if plan.surge else "layers that are not known"
     first, last = (Literal(layers[at][:_MAX_NAME_LETTERS]) for at in (0, -1))
-    return f"{len(layers)} layer{'s' * (len(layers) > 1)}, {first} to {last}"
+    made = [plan.made_by_name[name] for name in names if name in plan.made_by_name]
+    parts = len({layer.origin for layer in made if layer.kind == "part"})
+    of_which = f", {parts} of them in part" if parts else ""
+    return f"{len(layers)} layer{'s' * (len(layers) > 1)}, {first} to {last}{of_which}"

@@ -35,6 +35,21 @@ class LayerPart:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerSplit:
+    """A layer that is split over several keys by sizes, as a second file of AutoDiCE says it."""
+
+    where: str
+    """Its place in the file, for messages."""
+    layer: str
+    by: str
+    """One of :data:`WAYS`."""
+    sizes: tuple[int, ...]
+    """Rows, columns or channels of each part; the last one has what is left, which is not more."""
+    keys: tuple[str, ...]
+    """By part: the mapping's key."""
+
+
+@dataclass(frozen=True, slots=True)
 class MappingEntry:
     """One key of the mapping with its layers: one MPI rank, or several that take turns."""
 
@@ -51,6 +66,8 @@ class Mapping:
 
     name: str
     entries: tuple[MappingEntry, ...]
+    splits: tuple[LayerSplit, ...] = ()
+    """Layers that are split, wherever the entries have them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +82,8 @@ class Block:
     halo: str
     parts: tuple[tuple[int, float], ...]
     """The number of the mapping's entry, and the share, of each."""
+    has_sizes: bool = False
+    """Whether the shares are sizes; the last part has what is left."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ bytes. What runs is the job of ``driver.py``.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -123,6 +123,17 @@ class Plan:
             return None
         is_minimal = bool(self.surge_minimal)
         return replace(self, job=self.job.surge, minimal=is_minimal, surge_minimal=None)
+
+    def models_layers(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the model's layers that some layers are or of which they are parts, once each."""
+        made = {name: self.made_by_name.get(name) for name in names}
+        return tuple(
+            dict.fromkeys(
+                layer.origin if layer else name
+                for name, layer in made.items()
+                if layer is None or layer.kind == "part"
+            )
+        )
 
     def of_rank(self, rank: int) -> tuple[PlannedSegment, ...]:
         return tuple(segment for segment in self.segments if segment.rank == rank)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 _MAX_DIGITS = 18
 """Of a size: model files hold 64-bit integers."""
 
-MappingSource: TypeAlias = str | Path | Mapping[str, Sequence[str]]
-"""A mapping file, or its keys with their layers."""
+MappingSource: TypeAlias = str | Path | Mapping[str, Sequence[str | Mapping[str, object]]]
+"""A mapping file, or its keys with their layers and parts of layers."""
 
 Sizes: TypeAlias = Mapping[str, int | Sequence[int]]
 """Sizes by the name of a tensor (``{"image": (1, 3, 224, 224)}``) or of a size (``{"n": 8}``)."""

@@ -66,7 +66,7 @@ PARTS = {
         "rewriting": (),
         "formats": ("partition", "rewriting"),
         "costs": ("formats", "partition", "rewriting"),
-        "plan": ("partition",),
+        "plan": ("partition", "rewriting"),
     },
 }
 """Room -> its parts -> the other parts that they may import."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rankslice.backend.runtime.job import ALL
@@ -89,11 +91,36 @@ def _ranks(inspection: Inspection) -> Iterator[Table | str]:
     for title, route in zip(titles, inspection.routes, strict=False):
         if route.plan is not None:
             yield rank_table(title, route.plan, busy_ranks(route.plan, route.ranks))
+            yield from _parts(route.plan)
     if inspection.surge:
         pairs = zip(inspection.ranks, inspection.surge, strict=True)
         sizes = [sum(c.weight_bytes + c.slot_bytes for c in pair) for pair in pairs]
         of_ranks = (f"rank {rank} {bytes_text(size)}" for rank, size in enumerate(sizes))
         yield f"weights and slots of both routes: {', '.join(of_ranks)}"
+
+
+def _parts(plan: Plan) -> Iterator[Table | str]:
+    """Yield the layers that are split: those that follow each other in a segment as one row."""
+    rows = []
+    for segment in plan.segments:
+        made = [plan.made_by_name[name] for name in segment.layers if name in plan.made_by_name]
+        for by, group in groupby((m for m in made if m.kind == "part"), lambda part: part.by):
+            first, *others = group
+            last = others[-1] if others else first
+            ends = dict.fromkeys((first.origin, last.origin))
+            rows.append(
+                (
+                    *(f"{segment.rank}.{segment.index}", printable(plan.ranks[segment.rank].key)),
+                    *(" to ".join(map(printable, ends)), str(1 + len(others)), by),
+                    *(first.box, last.box),
+                )
+            )
+    if rows:
+        head = ("rank", "key", "layers", "count", "split by", "part of the first", "of the last")
+        yield Table("parts of layers", head, tuple(rows))
+        kinds = Counter(made.kind for made in plan.made if made.kind != "part")
+        counts = [f"{count} {kind}{'s' * (count > 1)}" for kind, count in kinds.items()]
+        yield f"besides the model's layers: {joined(counts) or 'none'}"
 
 
 def layer_numbers(graph: Graph) -> dict[str, int]:

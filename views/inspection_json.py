@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from rankslice.framework.graph import Layer, Tensor, constant_layers
@@ -119,6 +120,7 @@ def _route(plan: Plan, costs: Iterable[RankCost]) -> _Object:
     tensors = plan.job.tensors
     return {
         "minimal": plan.minimal,
+        "made": [asdict(layer) for layer in plan.made],
         "window": plan.job.window,
         "ranks": [
             {

@@ -209,10 +209,11 @@ class _Drawing:
             if row.cost is None:
                 continue
             shares = [(place.turns.share, _colour(place.rank)) for place in row.places]
+            whole = max(1, sum(share for share, _ in shares))  # more, of several parts of a layer
             handled = Fraction(0)
             for share, colour in shares or [(Fraction(1), row.colour)]:
                 begin = round(self.width * handled)
-                handled += share
+                handled += share / whole
                 width = round(self.width * handled) - begin
                 yield bar(begin, row.y, width, ROW, fill=colour, class_="tint")
 
@@ -320,7 +321,9 @@ def _rows(inspection: Inspection) -> Iterator[_Row]:
             for rank, segment in segments.get(layer.name, ())
             if plan
         )
-        yield _Row(layer.name, layer.op, reads, layer.outputs, cost_of[layer.name], places)
+        made = plan.made_by_name.get(layer.name) if plan else None
+        op = f"{layer.op} by {made.by}" if made and made.by else layer.op
+        yield _Row(layer.name, op, reads, layer.outputs, cost_of[layer.name], places)
     for tensor in graph.outputs:
         yield _Row(tensor.name, "output", (tensor,), (), None, sink)
 

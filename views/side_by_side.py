@@ -235,7 +235,7 @@ def moves(first: Plan, other: Plan) -> list[str]:
 def _places(plan: Plan) -> dict[str, tuple[str, ...]]:
     places: dict[str, tuple[str, ...]] = {}
     for segment in plan.segments:
-        for layer in segment.layers:
+        for layer in plan.models_layers(segment.layers):
             places[layer] = (*places.get(layer, ()), plan.ranks[segment.rank].key)
     return places
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rankslice.backend.runtime.engines import EngineSettings
     from rankslice.session.inspecting.inspect import Inspection
 
-_OF_PLAN = ("mapping", "surge", "platform", "profile")
+_OF_PLAN = ("mapping", "horizontal", "surge", "platform", "profile")
 _OF_ENGINE = ("delegate", "accelerator", "option", "rank")
 
 
@@ -52,6 +52,7 @@ def inspect(
     options: Annotated[
         BuildOptions,
         offered(
+            "horizontal",
             "surge",
             "profile",
             profile={

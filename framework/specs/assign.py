@@ -9,7 +9,7 @@ from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_m
 from rankslice.framework.graph import Graph, constant_layers
 from rankslice.framework.mapping import Assignment, Block, LayerPart, Mapping
 from rankslice.framework.quantisers import copied_layers, is_quantiser, quantiser_ranks
-from rankslice.framework.wording import bare, listed, quoted
+from rankslice.framework.wording import bare, joined, listed, quoted
 
 _MAX_UNKNOWN = 20
 """Unknown names that are listed; a mapping made for another model has hundreds."""
@@ -40,6 +40,8 @@ class _Item:
     """Empty if the text is not understood."""
     part: LayerPart | None = None
     """If it is a part of them: which."""
+    is_size: bool = False
+    """Whether the share of the part is a size."""
 
 
 class _UnknownError(RankSliceError):
@@ -65,6 +67,8 @@ def assign(mapping: Mapping, graph: Graph) -> Assignment:
         _layers_by_file(graph),
     )
     items, mistakes = _items(mapping, names)
+    items, of_splits = _with_splits(items, mapping, names)
+    mistakes += of_splits
     constant = constant_layers(graph)
     count = len(mapping.entries)
     layers_of: list[set[str]] = [set() for _ in mapping.entries]
@@ -128,7 +132,8 @@ def _blocks(items: Sequence[_Item], names: _Names) -> tuple[list[Block], list[Mi
             mistakes.append(Mistake(first.where, found, expected))
         parts = tuple((item.entry, item.part.share) for item in group if item.part)
         layers = tuple(sorted(first.layers, key=names.position.__getitem__))
-        blocks.append(Block(first.where, layers, first.part.by, first.part.halo, parts))
+        halo, has_sizes = first.part.halo, first.is_size
+        blocks.append(Block(first.where, layers, first.part.by, halo, parts, has_sizes))
     return blocks, mistakes
 
 
@@ -166,6 +171,36 @@ def _items(mapping: Mapping, names: _Names) -> tuple[list[_Item], list[Mistake |
         found = f"... and {left} more names of layers that {names.model} does not have"
         unknown.append(Mistake(mapping.name, found))
     return items, mistakes + unknown
+
+
+def _with_splits(
+    items: list[_Item], mapping: Mapping, names: _Names
+) -> tuple[list[_Item], list[Mistake | str]]:
+    """Return the items with the parts of :attr:`Mapping.splits` instead of these layers."""
+    number_of = {entry.key: number for number, entry in enumerate(mapping.entries)}
+    parts: list[_Item] = []
+    mistakes: list[Mistake | str] = []
+    for split in mapping.splits:
+        try:
+            layers = _resolve(split.layer, names, split.where, hint=True)
+        except RankSliceError as error:
+            mistakes += error.mistakes
+            continue
+        for key, size in zip(split.keys, split.sizes, strict=True):
+            if key not in number_of:
+                hint = nearest(key, number_of) or f"the keys are {joined([*map(bare, number_of)])}"
+                found = f"{bare(mapping.name)} has no key {quoted(key)}"
+                mistakes.append(Mistake(split.where, found, hint))
+                continue
+            part = LayerPart(layers, split.by, size)
+            parts.append(_Item(number_of[key], key, split.where, layers, part, is_size=True))
+    split_in = {(item.entry, name) for item in parts for name in item.layers}
+    kept: list[_Item] = []
+    for item in items:
+        left = tuple(n for n in item.layers if (item.entry, n) not in split_in)
+        if left or not item.layers:
+            kept.append(replace(item, layers=left))
+    return kept + parts, mistakes
 
 
 def _resolve(text: str, names: _Names, where: str, *, hint: bool) -> tuple[str, ...]:
@@ -209,7 +244,7 @@ def _no_layer(name: str, names: _Names, where: str, *, hint: bool) -> Mistake:
 
 
 def _in_several_keys(items: list[_Item], constant: frozenset[str]) -> Iterator[Mistake]:
-    expected = "keep it in one, or give each of the keys a part of it"
+    expected = "keep it in one, or give each of the keys a part of it (AutoDiCE: --horizontal)"
     owners: dict[str, _Item] = {}
     for item in items:
         doubles: dict[str, list[str]] = {}

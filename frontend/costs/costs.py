@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rankslice.framework.graph import Graph, Layer, Tensor, Weight, constant_layers
+from rankslice.framework.graph import Graph, Layer, PartOf, Tensor, Weight, constant_layers
 from rankslice.frontend.formats import format_of
 
 _SHAPES_AND_BIASES = frozenset({"int32", "int64"})
@@ -48,7 +48,8 @@ def layer_costs(graph: Graph) -> tuple[LayerCost, ...]:
     seen: set[str] = set()
     costs = []
     for layer in graph.layers:
-        macs = 0 if layer.name in constant else macs_of(layer)
+        cuts_or_joins = layer.making is not None and not isinstance(layer.making, PartOf)
+        macs = 0 if layer.name in constant or cuts_or_joins else macs_of(layer)
         parameters = parameters_of(layer, macs)
         size = {item.name: item.nbytes or 0 for item in held_by(layer)}
         is_normalisation = layer.op == "BatchNormalization"

@@ -61,13 +61,19 @@ class Form(Protocol):
     def first_axis(self, layer: Layer, by: str) -> int | None:
         """Return the axis of the result that has its rows, columns or outputs, if the form says."""
 
+    def groups(self, layer: Layer) -> int:
+        """Return into how many groups of equal size the channels of the result fall."""
+
 
 FormOf: TypeAlias = Callable[[Layer], Form | None]
 """What a format knows of a layer's operator; ``None``: nothing."""
 
 
 class _Form:
-    """A form without sums."""
+    """A form without sums and groups."""
+
+    def groups(self, layer: Layer) -> int:
+        return 1
 
     def summand(self, layer: Layer, begin: int, end: int) -> LayerPart | None:
         return None
@@ -242,7 +248,8 @@ class Windowed(_Form):
             begin, end = box[self.channels]
             if count > 1:
                 first, last = begin // each_out, -(-end // each_out)
-                begin, end = first * each_out, last * each_out
+                if last - first > 1:
+                    begin, end = first * each_out, last * each_out
                 boxes[0] = with_ends(needed, self.channels, (first * each_in, last * each_in))
                 if last - first < count:
                     changes = (*changes, ("group", last - first))
@@ -275,6 +282,9 @@ class Windowed(_Form):
             filters.operand: with_ends(whole(shape), filters.inputs, (begin, end)),
         }
         return _summand(layer, boxes, begin, filters.biases)
+
+    def groups(self, layer: Layer) -> int:
+        return self.filters.groups if self.filters else 1
 
     def contracted(self, layer: Layer) -> tuple[int, int] | None:
         return (0, self.channels) if self.filters and self.filters.groups == 1 else None

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TypeAlias, TypeVar
 
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
@@ -31,7 +31,7 @@ from rankslice.framework.graph import (
 )
 from rankslice.framework.mapping import Assignment, Block
 from rankslice.framework.quantisers import copied_layers
-from rankslice.framework.wording import listed, quoted
+from rankslice.framework.wording import joined, listed, quoted
 from rankslice.frontend.rewriting.boxes import (
     contains,
     hull,
@@ -96,12 +96,14 @@ class _Split:
         copied: frozenset[str],
     ) -> None:
         self.block, self.number = block, number
-        self.count = len(block.parts)
         self._form_of = form_of
         self._channels_last = channels_last
         names = {*block.layers} - copied
         self._layers = [layer for layer in graph.layers if layer.name in names]
         self._where = block.where
+        if block.has_sizes and block.by == "outputs":
+            self.block = self._within_groups()
+        self.count = len(self.block.parts)
         self._read = {t.name for layer in graph.layers for t in layer.inputs}
         self._read |= {tensor.name for tensor in graph.outputs}
         raise_mistakes(self._mistakes(graph))
@@ -148,6 +150,26 @@ class _Split:
         """Return what somebody reads of what a layer makes."""
         return tuple(tensor for tensor in layer.outputs if tensor.name in self._read)
 
+    def _within_groups(self) -> Block:
+        """Return the block with parts that do not cross groups of channels, if there are groups.
+
+        What crosses one is made by two layers.
+        """
+        layer, *_ = self._layers
+        form = self._form_of(layer)
+        axis = form.first_axis(layer, "outputs") if form else None
+        if form is None or axis is None:
+            return self.block
+        size = (layer.outputs[0].shape or ())[axis]
+        ends, groups = self.ends(size), form.groups(layer)
+        limits = sorted({*ends, *range(0, size, size // groups)})
+        entry_of = {end: entry for end, (entry, _) in zip(ends[1:], self.block.parts, strict=True)}
+        parts = tuple(
+            (entry_of[next(last for last in ends if last >= end)], end - begin)
+            for begin, end in pairwise(limits)
+        )
+        return replace(self.block, parts=parts)
+
     def _heads(self) -> int:
         """Return the number of attention heads: the batch of the first product of two results."""
         for layer in self._layers:
@@ -159,7 +181,13 @@ class _Split:
         return 0
 
     def ends(self, size: int) -> list[int]:
-        """Return where the parts of an axis begin, and where the last one ends."""
+        """Return where the parts of an axis begin, and where the last one ends.
+
+        Raises:
+            RankSliceError: sizes of parts are given, and do not fit.
+        """
+        if self.block.has_sizes:
+            return self._exact_ends(size)
         units = self._units if self._units and size % self._units == 0 else size
         total = sum(share for _, share in self.block.parts)
         bounds, so_far = [0], 0.0
@@ -167,6 +195,14 @@ class _Split:
             so_far += share
             bounds.append(round(units * so_far / total) * (size // units))
         return bounds
+
+    def _exact_ends(self, size: int) -> list[int]:
+        wanted = [int(share) for _, share in self.block.parts]
+        if sum(wanted) < size or sum(wanted[:-1]) >= size:
+            found = f"parts of {joined([*map(str, wanted)])} do not fit {size}"
+            expected = "expected sizes that leave something for the last part, and not more than it"
+            raise RankSliceError(Mistake(self._where, found, expected))
+        return [0, *accumulate(wanted[:-1]), size]
 
     def ends_of(self, size: int, part: int) -> tuple[int, int]:
         ends = self.ends(size)

@@ -34,6 +34,12 @@ class Quantisation:
 class BuildOptions:
     """What the options of ``build`` say."""
 
+    horizontal: Path | None = option(
+        None,
+        "AutoDiCE's second file, beside its mapping: which layers are split over several keys.",
+        Path,
+        excludes=("surge",),
+    )
     surge: Path | None = option(
         None,
         "Second mapping file: the route of frames while they arrive faster than the ranks of"

@@ -26,7 +26,7 @@ from rankslice.framework.platform import Accelerator, Platform
 from rankslice.framework.profile import OTHER_SIZES, Profile, profile_from_json
 from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.placement import place_ranks
-from rankslice.framework.specs.read_mapping import read_mapping
+from rankslice.framework.specs.read_mapping import read_horizontal, read_mapping
 from rankslice.framework.specs.read_platform import PlatformSource, read_platform
 from rankslice.framework.wording import joined, listed, quoted
 from rankslice.frontend.formats import Model, format_of, model_sha256, read_model
@@ -116,13 +116,15 @@ def plan_model(
 
     Args:
         mapping: accelerators and their layers, in a JSON file or not; or what makes it.
-        options: what planning needs of them: surge, profile, sizes, source_board, literally.
+        options: what planning needs of them: horizontal, surge, profile, sizes, source_board,
+            literally.
         where: finds the placements of the mapping's ranks, by their entries' formats.
 
     Raises:
         RankSliceError: with all mistakes that were found.
     """
     surge, profile, literally = options.surge, options.profile, options.literally
+    horizontal = options.horizontal
     on_step("reading")
     specs = CollectedMistakes()
     loaded = specs.catch(lambda: read_model(model, options.sizes))
@@ -130,10 +132,13 @@ def plan_model(
     if isinstance(mapping, Path):
         wanted = specs.catch(lambda: read_mapping(mapping))
     other_mapping = specs.catch(lambda: read_mapping(surge)) if surge is not None else None
+    splits = specs.catch(lambda: read_horizontal(horizontal)) if horizontal is not None else ()
     boards = specs.catch(lambda: read_platform(platform))
     measured = specs.catch(lambda: read_profile(profile)) if profile is not None else None
     if loaded and boards and callable(mapping):
         wanted = specs.catch(partial(mapping, loaded.graph, boards))
+    if wanted and splits:
+        wanted = replace(wanted, splits=splits)
 
     if loaded and boards and wanted:
         loaded = specs.catch(partial(_for_engines, loaded, wanted, boards)) or loaded

@@ -87,6 +87,7 @@ class Inspection:
 
 
 _NEEDED_FOR = {
+    "horizontal": "the layers that are not split",
     "surge": "the route outside of a surge",
     "platform": "the layers of each accelerator",
     "profile": "which ranks take turns",
@@ -108,13 +109,18 @@ def inspect_model(
         mapping: a mapping file, or what makes a mapping: the plan that ``build`` would make is
             inspected, too. Ranks may share cores, since nothing runs.
         platform: the boards of the mapping; this machine if not given.
-        options: of these the sizes, ``surge`` and ``profile``.
+        options: of these the sizes, ``horizontal``, ``surge`` and ``profile``.
 
     Raises:
         RankSliceError: the file is no model, or one that cannot be sliced; the mapping or the
             platform have mistakes; the folder's model has changed.
     """
-    of_plan = {"surge": options.surge, "platform": platform, "profile": options.profile}
+    of_plan = {
+        "horizontal": options.horizontal,
+        "surge": options.surge,
+        "platform": platform,
+        "profile": options.profile,
+    }
     names = [name for name, value in of_plan.items() if value]
     if is_build_folder(model):
         names = [*(["mapping"] if mapping else []), *names]

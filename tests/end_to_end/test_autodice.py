@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,7 +17,9 @@ import pytest
 from onnx import numpy_helper
 from real_jobs import verified
 
+from rankslice.framework.errors import RankSliceError
 from rankslice.session.building.build import Build, build
+from rankslice.session.building.build_options import BuildOptions
 
 ALEXNET = """
 <ir_version: 8, opset_import: ["" : 9]>
@@ -190,3 +193,83 @@ def test_every_sub_model_declares_its_outputs(tmp_path: Path) -> None:
     for path in (out / "submodels").iterdir():
         onnx.checker.check_model(onnx.load(path), full_check=True)
         assert onnx.load(path).graph.output
+
+
+VERTICAL = {"lenovo_cpu0": names(HEAD), "lenovo_cpu1": ["conv2_1", "fc6_1", *names(TAIL)]}
+"""As in ``vertical.json`` of AutoDiCE's repository."""
+
+CLAMPED = 65535
+BOTH = ["lenovo_cpu0", "lenovo_cpu1"]
+
+
+def split(
+    folder: Path, mapping: dict[str, list[str]], splits: dict[str, list[Any]] | None
+) -> Build:
+    """Build AlexNet for a mapping, and for splits in the form of ``horizontal.json``."""
+    onnx.save(alexnet(), folder / "model.onnx")
+    (folder / "vertical.json").write_text(json.dumps(mapping))
+    (folder / "horizontal.json").write_text(json.dumps(splits))
+    (folder / "platform.txt").write_text("lenovo:localhost\n")
+    options = BuildOptions(horizontal=folder / "horizontal.json" if splits else None)
+    files = (folder / name for name in ("model.onnx", "vertical.json", "platform.txt", "out"))
+    return build(*files, options)
+
+
+def boxes(built: Build, layer: str) -> list[tuple[str, str]]:
+    """Return the keys and the boxes of the parts of a layer."""
+    made = built.plan.made_by_name
+    return [
+        (built.plan.ranks[segment.rank].key, made[name].box)
+        for segment in built.plan.segments
+        for name in segment.layers
+        if name in made and (made[name].origin, made[name].kind) == (layer, "part")
+    ]
+
+
+def test_layers_are_split_as_autodices_second_file_says(tmp_path: Path) -> None:
+    needs_cores(0, 1)
+    result = split(
+        tmp_path,
+        VERTICAL,
+        {
+            "conv1_1": ["height", [10, 3000], BOTH],
+            "conv2_1": ["lop", [3, CLAMPED], BOTH],
+            "conv3_1": ["lip", [2, 3000], BOTH],
+            "conv5_1": ["width", [4, 3000], [*reversed(BOTH)]],
+            "fc6_1": ["lop", [10, CLAMPED], BOTH],
+        },
+    )
+    first, second = BOTH
+    layers = {
+        name: sorted(boxes(result, f"{op}_{number}"))
+        for name, op, number in (
+            ("conv1_1", "Conv", 0),
+            ("conv2_1", "Conv", 4),
+            ("conv3_1", "Conv", 8),
+            ("conv5_1", "Conv", 12),
+            ("fc6_1", "Gemm", 16),
+        )
+    }
+    assert layers["conv1_1"] == [(first, "[:,:,0:10,:]"), (second, "[:,:,10:32,:]")]
+    # A part with filters of both groups of the convolution is made by two layers.
+    assert layers["conv2_1"] == [
+        (first, "[:,0:3,:,:]"),
+        (second, "[:,3:4,:,:]"),
+        (second, "[:,4:8,:,:]"),
+    ]
+    assert layers["conv3_1"] == [(first, "[:,:,:,:]"), (second, "[:,:,:,:]")]
+    assert layers["conv5_1"] == [(first, "[:,:,:,4:7]"), (second, "[:,:,:,0:4]")]
+    assert layers["fc6_1"] == [(first, "[:,0:10]"), (second, "[:,10:16]")]
+    assert verified(result.folder, 3, exact=False).passed
+
+
+def test_a_mapping_with_split_layers_asks_for_the_file_that_splits_them(tmp_path: Path) -> None:
+    with pytest.raises(RankSliceError, match=r"Conv_4' is in lenovo_cpu0 too; .*--horizontal"):
+        split(tmp_path, VERTICAL, None)
+
+
+@pytest.mark.parametrize("sizes", [[2, 4], [8, 8]])
+def test_sizes_that_do_not_fit_the_layer_are_refused(tmp_path: Path, sizes: list[int]) -> None:
+    expected = f"conv3_1: parts of {sizes[0]} and {sizes[1]} do not fit 8"
+    with pytest.raises(RankSliceError, match=expected):
+        split(tmp_path, EXAMPLE, {"conv3_1": ["lip", sizes, BOTH]})

@@ -127,6 +127,11 @@ def _unreadable_mappings() -> Iterator[Provoked]:
     yield _mapping("a large number", '{"edge01_cpu0": [1e999]}')
     yield _mapping("deep nesting", '{"edge01_cpu0": ' + "[" * 100_000)
     yield _mapping("a key twice", '{"edge01_cpu0": ["MaxPool1"], "edge01_cpu0": ["FC1"]}')
+    yield _mapping(
+        "parts that are none",
+        '{"edge01_cpu0": [{"layers": ["Conv1"], "by": "row"}, {"layer": ["Conv1"], "by": "rows"}],'
+        ' "edge01_cpu1": [{"layers": [], "by": "rows", "share": -1, "halo": true}]}',
+    )
     yield _mapping("very many mistakes", f'{{"edge01_cpu0": {[*range(5000)]}}}')
     yield _mapping(
         "values that are no lists of names",
@@ -658,8 +663,8 @@ def _folders() -> Iterator[Provoked]:
     yield plan("a plan that is empty", lambda text: "")
     yield plan("a plan that ends early", lambda text: text[:500])
     yield plan("a plan that is another file", lambda text: MAPPING)
-    yield plan("a plan of an earlier version", replaced('"version": 6', '"version": 5'))
-    yield plan("a plan of a later version", replaced('"version": 6', '"version": 7'))
+    yield plan("a plan of an earlier version", replaced('"version": 7', '"version": 6'))
+    yield plan("a plan of a later version", replaced('"version": 7', '"version": 8'))
     yield plan("a plan with a key too much", replaced('"source"', '"sauce": 1, "source"'))
     yield plan("a plan with another key", replaced('"minimal"', '"maximal"'))
     yield plan("a plan with another type", replaced('"sink": 2', '"sink": "2"'))

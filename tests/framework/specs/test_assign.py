@@ -3,7 +3,7 @@ from line_graphs import line_graph
 
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Graph
-from rankslice.framework.mapping import Assignment, Mapping, MappingEntry
+from rankslice.framework.mapping import Assignment, Block, LayerSplit, Mapping, MappingEntry
 from rankslice.framework.specs.assign import assign
 
 GRAPH = line_graph(
@@ -99,9 +99,9 @@ def test_all_mistakes_are_told_at_once() -> None:
         "mapping.json: a_cpu0[2]: no layer 'nothing' in model.onnx;"
         " `rankslice inspect` lists the layers",
         "mapping.json: a_cpu2[0]: layer 'conv1' is in a_cpu0 too;"
-        " keep it in one, or give each of the keys a part of it",
+        " keep it in one, or give each of the keys a part of it (AutoDiCE: --horizontal)",
         "mapping.json: a_cpu3[0]: layer 'pool1' is in a_cpu2 too;"
-        " keep it in one, or give each of the keys a part of it",
+        " keep it in one, or give each of the keys a part of it (AutoDiCE: --horizontal)",
         "mapping.json: a_cpu4: the rank has no layers; give it a layer, or leave the key out",
         "mapping.json: a_cpu5: the rank has no layers but constant ones, which are copied to where"
         " they are needed; give it a layer, or leave the key out",
@@ -124,8 +124,8 @@ def test_long_lists_of_missing_layers_are_shortened_but_counted() -> None:
 
 def test_long_lists_of_layers_in_two_keys_are_shortened_but_counted() -> None:
     assert [
-        "mapping.json: a_cpu1[0]: layers 'n1', 'n2', 'n3', 'n4', 'n5', ... and 36 more are in"
-        " a_cpu0 too; keep it in one, or give each of the keys a part of it"
+        "mapping.json: a_cpu1[0]: layers 'n1', 'n2', 'n3', 'n4', 'n5', ... and 36 more are in "
+        "a_cpu0 too; keep it in one, or give each of the keys a part of it (AutoDiCE: --horizontal)"
     ] == mistakes_of({"a_cpu0": ["n0..n41"], "a_cpu1": ["n1..n41"]}, LONG)
 
 
@@ -134,3 +134,54 @@ def test_a_mapping_for_another_model_is_told_in_few_lines() -> None:
     assert 21 == len(lines)
     expected = "mapping.json: ... and 80 more names of layers that model.onnx does not have"
     assert expected == lines[-1]
+
+
+def split_over(*keys: str, layer: str = "conv2") -> tuple[LayerSplit, ...]:
+    return (LayerSplit(f"horizontal.json: {layer}", layer, "outputs", (3, 5), keys),)
+
+
+def assigned_with(splits: tuple[LayerSplit, ...], ranks: dict[str, list[str]]) -> Assignment:
+    entries = tuple(MappingEntry(key, tuple(layers)) for key, layers in ranks.items())
+    return assign(Mapping("mapping.json", entries, splits), GRAPH)
+
+
+@pytest.mark.parametrize("first", [["conv1..conv2"], ["conv1", "pool1", "c"], ["conv1..pool1"]])
+def test_a_split_layer_is_in_the_keys_of_its_parts_wherever_the_mapping_has_it(first) -> None:
+    result = assigned_with(
+        split_over("a_cpu1", "a_cpu0", layer="c"), {"a_cpu0": first, "a_cpu1": ["conv2..fc"]}
+    )
+    assert (("conv1", "pool1"), ("fc",)) == result.layers
+    parts = ((1, 3), (0, 5))
+    where = "horizontal.json: c"
+    assert (Block(where, ("conv2",), "outputs", "recompute", parts, True),) == result.blocks
+
+
+def test_a_split_layer_may_be_all_that_a_key_has() -> None:
+    result = assigned_with(
+        split_over("a_cpu0", "a_cpu1"), {"a_cpu0": ["conv1..fc"], "a_cpu1": ["conv2"]}
+    )
+    assert (("conv1", "pool1", "fc"), ()) == result.layers
+
+
+@pytest.mark.parametrize(
+    ("splits", "expected"),
+    [
+        (
+            split_over("a_cpu0", "b_cpu1"),
+            "horizontal.json: conv2: mapping.json has no key 'b_cpu1'; did you mean 'a_cpu1'?",
+        ),
+        (
+            split_over("a_cpu0", "a_cpu1", layer="conv3"),
+            "horizontal.json: conv3: no layer 'conv3' in model.onnx; did you mean 'conv2'?",
+        ),
+        (
+            split_over("a_cpu0", "a_cpu1", layer="pool1"),
+            "horizontal.json: pool1: layer 'pool1' is in a_cpu2 too;",
+        ),
+    ],
+)
+def test_a_split_that_does_not_fit_the_mapping_is_a_mistake(splits, expected) -> None:
+    ranks = {"a_cpu0": ["conv1"], "a_cpu1": ["conv2"], "a_cpu2": ["pool1", "fc"]}
+    with pytest.raises(RankSliceError) as caught:
+        assigned_with(splits, ranks)
+    assert expected in str(caught.value)

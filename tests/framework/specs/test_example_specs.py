@@ -5,7 +5,7 @@ from line_graphs import line_graph
 
 from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.placement import place_ranks
-from rankslice.framework.specs.read_mapping import mapping_of, read_mapping
+from rankslice.framework.specs.read_mapping import mapping_of, read_horizontal, read_mapping
 from rankslice.framework.specs.read_platform import read_platform
 
 ROOT = Path(__file__).parents[3]
@@ -19,9 +19,20 @@ def test_every_shipped_platform_loads(path: Path) -> None:
     assert read_platform(path).boards
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "mappings").iterdir()), ids=lambda path: path.name)
+SPLITS = "*-horizontal.json"
+"""Second files of AutoDiCE beside a mapping."""
+
+MAPPINGS = sorted(path for path in (ROOT / "mappings").iterdir() if not path.match(SPLITS))
+
+
+@pytest.mark.parametrize("path", MAPPINGS, ids=lambda path: path.name)
 def test_every_shipped_mapping_loads(path: Path) -> None:
     assert read_mapping(path).entries
+
+
+@pytest.mark.parametrize("path", [*(ROOT / "mappings").glob(SPLITS)], ids=lambda path: path.name)
+def test_every_shipped_file_of_splits_loads(path: Path) -> None:
+    assert read_horizontal(path)
 
 
 def test_figure_2_of_the_autodice_paper_is_placed_and_assigned() -> None:

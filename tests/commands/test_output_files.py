@@ -31,6 +31,7 @@ READ = {
     *(
         "model",
         "mapping",
+        "horizontal",
         "surge",
         "platform",
         "profile",

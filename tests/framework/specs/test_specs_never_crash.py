@@ -94,5 +94,5 @@ def test_assigning_layers(values: list[list[str]]) -> None:
     entries = tuple(MappingEntry(f"a_cpu{i}", tuple(value)) for i, value in enumerate(values))
     with only_told_mistakes():
         result = assign(Mapping("mapping.json", entries), GRAPH)
-        assigned = [name for layers in result for name in layers]
+        assigned = [name for layers in result.layers for name in layers]
         assert sorted(layer.name for layer in GRAPH.layers) == sorted(assigned)

@@ -96,6 +96,10 @@ class Plan:
     def outputs(self) -> tuple[str, ...]:
         return tuple(tensor.name for tensor in self.job.outputs)
 
+    @property
+    def splits_layers(self) -> bool:
+        return any(layer.kind == "part" for layer in self.made)
+
     @cached_property
     def made_by_name(self) -> dict[str, MadeLayer]:
         return {layer.name: layer for layer in self.made}

@@ -267,7 +267,12 @@ class Comparison:
         self._frames += 1
 
     def verdict(
-        self, *, exact: bool, rounds: bool = False, tolerance: float | None = None
+        self,
+        *,
+        exact: bool,
+        rounds: bool = False,
+        splits: bool = False,
+        tolerance: float | None = None,
     ) -> Verification:
         """Judge whether all frames agree.
 
@@ -276,6 +281,7 @@ class Comparison:
                 :data:`TOLERANCE` of their range (float16: :data:`HALF_TOLERANCE`), and integers
                 not at all.
             rounds: whether float16 values cross cuts, which rounds what engines do not.
+            splits: whether layers are split: engines may add up parts in another order.
             tolerance: what may differ instead, as a share of the range; of integers, too.
         """
         outputs = self._outputs if self._frames else []
@@ -296,6 +302,11 @@ class Comparison:
                 complaints.append(
                     "float16 values cross cuts, and engines that compute them in float32 do not"
                     " round them elsewhere, so use --verify without exact"
+                )
+            if splits:
+                complaints.append(
+                    "layers are split, and engines may add in another order in a part than in the"
+                    " whole, so use --verify without exact"
                 )
         first_frames = (output.first_frame(tolerance, exact=exact) for output in self._outputs)
         return Verification(

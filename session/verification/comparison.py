@@ -37,7 +37,10 @@ def verified(
     """Compare the results of a run with the unsliced model; explain a difference."""
     comparison = _compared(prepared, reference, results, arrivals, on_verified)
     exact = prepared.options.exact
-    verdict = comparison.verdict(exact=exact, rounds=_rounds(prepared.plan), tolerance=tolerance)
+    plan = prepared.plan
+    verdict = comparison.verdict(
+        exact=exact, rounds=_rounds(plan), splits=plan.splits_layers, tolerance=tolerance
+    )
     arrival_of = dict(zip(results.numbers, arrivals, strict=True))
     if verdict.inconclusive:
         on_search()

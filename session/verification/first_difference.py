@@ -18,7 +18,7 @@ from rankslice.backend.runtime.recording import RecordedFrames, recorded_frames
 from rankslice.backend.runtime.sinks.results import Results
 from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.framework.errors import RankSliceError
-from rankslice.framework.wording import joined, on_one_line, quoted
+from rankslice.framework.wording import joined, listed, on_one_line, quoted
 from rankslice.frontend.formats.keras.file import MISSING
 from rankslice.frontend.formats.keras.writer import kind_of
 from rankslice.frontend.formats.model_format import FLOAT32, Conversion
@@ -33,6 +33,7 @@ from rankslice.session.verification.unsliced_parts import written_parts
 Arrivals: TypeAlias = Mapping[int, int] | Sequence[int]
 """Number of frame -> which arrival it was; those that failed are missing."""
 
+_ARE_PARTS = ("is a part of a tensor", "are parts of tensors")
 _NOT_LOOKED_FOR = "which tensor differs first is not known: "
 _NOT_COMPARED = "the tensors at the cuts were not compared: "
 
@@ -189,7 +190,10 @@ def _recorded(
 def _unsliced(
     prepared: PreparedRun, job: Job, folder: Path, arrival: int
 ) -> dict[str, NDArray[Any]]:
-    """Return the frame's inputs, and what the unsliced model makes of them at all cuts."""
+    """Return the frame's inputs, and what the unsliced model makes of them at all cuts.
+
+    Parts of tensors, which cross where layers are split, are left out: it makes none.
+    """
     plan, source = prepared.plan, prepared.source
     model = built_model(prepared.folder, plan, "compare tensors")
     inputs = [spec.name for spec in job.inputs]
@@ -198,6 +202,8 @@ def _unsliced(
     kind = _conversion_kind(prepared)
     conversion = Conversion(kind) if kind else FLOAT32
     made = {tensor.name for layer in model.graph.layers for tensor in layer.outputs}
+    if plan.splits_layers:
+        wanted = [name for name in wanted if name in made]
     for name in wanted:
         if name not in made:
             raise RankSliceError(f"no layer of the unsliced model makes {quoted(name)}")
@@ -260,6 +266,8 @@ class _Search:
         outputs = {spec.name for spec in self._recorded.job.outputs}
         for segment in self._recorded.segments:
             sent = [name for name in segment.outputs if name not in outputs]
+            if parts := [name for name in sent if name not in self._expected]:
+                return False, f"tensor {quoted(parts[0])} is a part, which nothing is compared with"
             values = (self._expected[name] for name in sent)
             if sent and not any(np.isfinite(v).all() and (v != v.flat[:1]).any() for v in values):
                 what = f"tensor {quoted(sent[0])} at a cut is constant, too"
@@ -267,7 +275,9 @@ class _Search:
         return True, f"the tensors at the cuts agree, and vary (frame {self._frame})"
 
     def _differs(self, name: str) -> str:
-        """Say how a tensor differs as it was made; empty: it agrees."""
+        """Say how a tensor differs as it was made; empty: it agrees, or is only a part of one."""
+        if name not in self._expected:
+            return ""
         expected, made = self._expected[name], self._recorded.made(name)
         result = Difference()
         result.add(self._frame, expected, made)
@@ -309,6 +319,8 @@ class _Search:
     def _inputs(self, segment: PlacedSegment) -> str:
         if not segment.inputs:
             return "its segment has no inputs"
+        if parts := [name for name in segment.inputs if name not in self._expected]:
+            return f"of its inputs, {listed(parts)} {_ARE_PARTS[len(parts) > 1]}, not compared"
         if self._worst:
             return f"what is before it agrees within {self._worst:.2g} of the range"
         return "its inputs agree"

@@ -1,0 +1,34 @@
+"""Published networks with split layers, run part by part, against the unsliced ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from split_models import block, check_split
+
+from rankslice.frontend.formats import read_model
+from rankslice.networks.zoo import zoo_model
+
+pytestmark = pytest.mark.ci
+
+PARTS = ((0, 1), (1, 2), (2, 1))
+NETWORKS = ("squeezenet", "resnet50", "inception_v1", "densenet121", "shufflenet")
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize(
+    ("by", "halo"), [("rows", "recompute"), ("columns", "exchange"), ("outputs", "recompute")]
+)
+def test_the_first_layers_of_a_network_are_split(
+    network: str, by: str, halo: str, tmp_path: Path
+) -> None:
+    path = zoo_model(network)
+    graph = read_model(path).graph
+    names = [layer.name for layer in graph.layers][:20]
+    inputs = {
+        tensor.name: np.random.default_rng(0).standard_normal(tensor.shape).astype(tensor.dtype)
+        for tensor in graph.inputs
+    }
+    check_split(path, [block(names, by, PARTS, halo)], tmp_path / "out", inputs=inputs)

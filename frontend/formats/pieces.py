@@ -19,6 +19,18 @@ from rankslice.framework.graph import ByteRange, StoredPart, Tensor, Weight, dty
 
 Piece: TypeAlias = bytes | ByteRange
 
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Bytes that lie one behind the other in what is written, but not where they come from."""
+
+    pieces: tuple[Piece, ...]
+
+    @property
+    def length(self) -> int:
+        return pieces_length(self.pieces)
+
+
 _BUFFER = 1 << 20
 _NO_KERNEL_COPY = {
     errno.EXDEV,

@@ -305,6 +305,8 @@ class Product(_Form):
     turns_left: bool = False
     """Whether the left matrix is stored transposed."""
     turns_right: bool = False
+    flattens_left: bool = False
+    """Whether the left operand may have other axes: its values count as rows of the matrix."""
     per_output: tuple[int, ...] = ()
     """Operands with a value per column of the result: scales."""
     biases: tuple[int, ...] = ()
@@ -313,6 +315,8 @@ class Product(_Form):
     def part(self, layer: Layer, box: Box) -> LayerPart | None:
         result = result_shape(layer)
         left, right = (shape_of(layer, number) for number in (self.left, self.right))
+        if self.flattens_left and right:
+            left = (*result[:-1], right[-1 if self.turns_right else -2])
         if min(len(left), len(right)) < 2:
             return None
         batch = box[:-2]
@@ -323,6 +327,11 @@ class Product(_Form):
             **{number: _broadcast(box, result, shape_of(layer, number)) for number in self.biases},
             **_per_channel(layer, dict.fromkeys(self.per_output, 0), columns),
         }
+        matrix = boxes[self.left]
+        if self.flattens_left and matrix:
+            boxes[self.left] = _same_values(matrix, left, shape_of(layer, self.left))
+            if boxes[self.left] is None:
+                return None
         return LayerPart(box, _by_operand(layer, boxes))
 
     def _matrix(
@@ -344,6 +353,8 @@ class Product(_Form):
         if not _can_be_summed(layer) or len(right) < 2:
             return None
         rows = len(right) - (1 if self.turns_right else 2)
+        if left[self._summed_axis(left)] != right[rows]:
+            return None
         boxes: dict[int, Box | None] = {
             self.left: with_ends(whole(left), self._summed_axis(left), (begin, end)),
             self.right: with_ends(whole(right), rows, (begin, end)),
@@ -610,3 +621,29 @@ class Padded(_Form):
             pads.append((start - low, high - stop))
         changes: Changes = (("pads", tuple(pads)),) if tuple(pads) != self.pads else ()
         return LayerPart(box, _by_operand(layer, {0: tuple(needed)}), changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Resized(_Form):
+    """An image whose rows and columns are interpolated.
+
+    Parts along these axes are exact only if the image grows by a power of two: then places between
+    the values are the same floating-point numbers everywhere, apart from a whole number.
+    """
+
+    axes: tuple[int, ...]
+
+    def part(self, layer: Layer, box: Box) -> LayerPart | None:
+        shape, result = shape_of(layer, 0), result_shape(layer)
+        needed, region = box, box
+        for axis in self.axes:
+            size, times = shape[axis], result[axis] // shape[axis]
+            begin, end = box[axis]
+            low, high = 0, size
+            if box[axis] != (0, result[axis]):
+                if times * size != result[axis] or times & (times - 1):
+                    return None
+                low, high = max(begin // times - 1, 0), min(-(-end // times) + 1, size)
+                region = with_ends(region, axis, (low * times, high * times))
+            needed = with_ends(needed, axis, (low, high))
+        return LayerPart(region, _by_operand(layer, {0: needed}), valid=box)

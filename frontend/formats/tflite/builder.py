@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rankslice.framework.graph import ByteRange
-from rankslice.frontend.formats.pieces import Piece
+from rankslice.frontend.formats.pieces import Piece, Pieces
 from rankslice.frontend.formats.tflite.schema import SCALARS, TABLES
 from rankslice.frontend.formats.tflite.wire import IDENTIFIER, Table
 
@@ -35,9 +35,9 @@ class _Builder:
 
     head: bytearray
     _vtables: dict[bytes, int] = field(default_factory=dict)
-    _inside: list[tuple[ByteRange, int]] = field(default_factory=list)
+    _inside: list[tuple[ByteRange | Pieces, int]] = field(default_factory=list)
     """Payloads, and where the references to them stand."""
-    _behind: list[tuple[ByteRange, int]] = field(default_factory=list)
+    _behind: list[tuple[ByteRange | Pieces, int]] = field(default_factory=list)
     """Bytes outside the flatbuffer, and where their offsets stand."""
 
     def refer(self, offset: int, target: int) -> None:
@@ -65,7 +65,7 @@ class _Builder:
             offset, value = start + offsets[item.name], table.values[item.name]
             if not item.is_scalar:
                 self._append(item.type, item.is_vector, value, offset)
-            elif isinstance(value, ByteRange):
+            elif isinstance(value, (ByteRange, Pieces)):
                 self._behind.append((value, offset))
             else:
                 assert isinstance(value, bytes)
@@ -84,7 +84,7 @@ class _Builder:
             self.refer(offset, self.table(value))
         elif isinstance(value, tuple):
             self._tables(value, offset)
-        elif isinstance(value, ByteRange):
+        elif isinstance(value, (ByteRange, Pieces)):
             self._inside.append((value, offset))
         else:
             assert isinstance(value, bytes)
@@ -116,14 +116,14 @@ class _Builder:
         for payload, offset in sorted(self._inside, key=_by_source):
             padding = (-4 - end) % ALIGNMENT
             self.refer(offset, end + padding)
-            tail += [bytes(padding) + struct.pack("<I", payload.length), payload]
+            tail += [bytes(padding) + struct.pack("<I", payload.length), *_pieces(payload)]
             end += padding + 4 + payload.length
         # Two references to the same bytes lead to one copy of them.
-        starts: dict[ByteRange, int] = {}
+        starts: dict[ByteRange | Pieces, int] = {}
         for payload, offset in sorted(self._behind, key=_by_source):
             if payload not in starts:
                 padding = -end % ALIGNMENT
-                tail += [bytes(padding), payload]
+                tail += [bytes(padding), *_pieces(payload)]
                 starts[payload] = end + padding
                 end += padding + payload.length
             struct.pack_into("<Q", self.head, offset, starts[payload])
@@ -138,6 +138,13 @@ def _trimmed(table: Table) -> list[str]:
     return names
 
 
-def _by_source(entry: tuple[ByteRange, int]) -> tuple[str, int, int]:
+def _pieces(payload: ByteRange | Pieces) -> tuple[Piece, ...]:
+    return payload.pieces if isinstance(payload, Pieces) else (payload,)
+
+
+def _by_source(entry: tuple[ByteRange | Pieces, int]) -> tuple[str, int, int]:
     payload, offset = entry
-    return str(payload.path), payload.offset, offset
+    first = _pieces(payload)[0]
+    return (
+        (str(first.path), first.offset, offset) if isinstance(first, ByteRange) else ("", 0, offset)
+    )

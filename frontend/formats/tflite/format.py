@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from rankslice.frontend.formats.model_format import Format
 from rankslice.frontend.formats.tflite.engine_limits import flex_mistakes, open_size_mistakes
+from rankslice.frontend.formats.tflite.forms import tflite_form
 from rankslice.frontend.formats.tflite.macs import tflite_macs
+from rankslice.frontend.formats.tflite.making import with_made_layers
 from rankslice.frontend.formats.tflite.reader import read_tflite
 from rankslice.frontend.formats.tflite.writer import tflite_submodel
 
@@ -14,6 +16,9 @@ FORMAT = Format(
     read=read_tflite,
     submodel_files=tflite_submodel,
     macs=tflite_macs,
+    forms=lambda model: tflite_form,
+    with_made_layers=with_made_layers,
+    channels_last=True,
     mistakes=lambda model, cut, ranks: (
         *flex_mistakes(model, cut, ranks),
         *open_size_mistakes(model.path, cut, ranks),

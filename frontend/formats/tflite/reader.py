@@ -31,6 +31,7 @@ from rankslice.frontend.formats.input_shapes import (
     admits,
     settle_inputs,
 )
+from rankslice.frontend.formats.pieces import Pieces
 from rankslice.frontend.formats.tflite.checks import (
     flow_mistakes,
     header_mistakes,
@@ -68,12 +69,12 @@ class TfliteModel:
     graph: Graph
     root: Table
     """The table ``Model``, with all that it refers to."""
-    buffers: tuple[ByteRange | None, ...]
+    buffers: tuple[ByteRange | Pieces | None, ...]
     """Where the content of each buffer lies; ``None`` for an empty one."""
     tensor_names: tuple[str, ...]
     """Name of each tensor of the main subgraph: its own, if it has one and is the only one."""
-    operator_of: Mapping[str, int]
-    """Number of the operator that each layer is, by the layer's name."""
+    operators_of: Mapping[str, tuple[int, ...]]
+    """Numbers of the operators that each layer is, by its name: one, if the layer is of a file."""
     operators: Mapping[str, tuple[str, ...]]
     """Names of the operators that each layer runs, those of bodies included, once each."""
     bodies: tuple[tuple[int, ...], ...]
@@ -166,7 +167,7 @@ class _Reading:
             root=self._root,
             buffers=self._buffers,
             tensor_names=tuple(self._names),
-            operator_of={name: position for position, name in enumerate(self._layer_names)},
+            operators_of={name: (position,) for position, name in enumerate(self._layer_names)},
             operators=dict(zip(self._layer_names, self._run, strict=True)),
             bodies=tuple(self._bodies),
             shapes={n: shape for n, shape in enumerate(shapes) if shape is not None},
@@ -388,7 +389,10 @@ class _Reading:
         data = self._buffers[table.number("buffer")]
         record = ByteRange(self._path, table.start, table.length)
         nbytes = data.length if data else 0
-        return Weight(name, dtype_of(table), table.numbers("shape"), nbytes, record, data)
+        quantisation = table.table("quantization")
+        is_packed = table.table("sparsity") or (quantisation and quantisation.table("details"))
+        plain = None if is_packed else data
+        return Weight(name, dtype_of(table), table.numbers("shape"), nbytes, record, plain)
 
     def _body_weights(self, position: int) -> Iterator[Weight]:
         for number in self._bodies[position]:
@@ -446,11 +450,11 @@ class _Reading:
                     yield Mistake(here, f"is a constant, and layer {quoted(name)} makes it")
 
     def _weight_mistakes(self, weights: Mapping[int, Weight]) -> Iterator[Mistake]:
-        for number, weight in weights.items():
+        for weight in weights.values():
             here = f"{self._path}: weight {quoted(weight.name)}"
             if any(size < 0 for size in weight.shape):
                 yield Mistake(here, f"has the negative shape {weight.shape}")
-            elif weight.data and not self._tables[number].table("sparsity"):
+            elif weight.data:
                 needed = values_bytes(weight.dtype, weight.shape)
                 if dtype_bits(weight.dtype) and weight.nbytes != needed:
                     found = f"holds {weight.nbytes} bytes"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from rankslice.framework.errors import Mistake, raise_mistakes
@@ -11,17 +10,13 @@ from rankslice.framework.graph import Tensor
 from rankslice.frontend.formats.input_shapes import replace_open
 from rankslice.frontend.formats.pieces import SubModelFiles
 from rankslice.frontend.formats.tflite.builder import flatbuffer
-from rankslice.frontend.formats.tflite.operators import (
-    is_doubtful,
-    operator_number,
-    tflite_facts,
-)
-from rankslice.frontend.formats.tflite.schema import DTYPES, OPERATORS, UNIONS
+from rankslice.frontend.formats.tflite.editor import Editor
+from rankslice.frontend.formats.tflite.operators import is_doubtful, tflite_facts
+from rankslice.frontend.formats.tflite.schema import DTYPES
 from rankslice.frontend.formats.tflite.shapes import dtype_of
 from rankslice.frontend.formats.tflite.wire import FlatFile, Table, Value, packed, read_tables
 
 _RESHAPE, _CAST = "RESHAPE", "CAST"
-_OPTIONS = {_RESHAPE: "ReshapeOptions", _CAST: "CastOptions"}
 
 
 def renamed_model(path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> SubModelFiles:
@@ -38,7 +33,7 @@ def renamed_model(path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor
     with FlatFile(path) as file:
         root = read_tables(file)
     first, *others = root.tables("subgraphs")
-    editor = _Editor(
+    editor = _Renaming(
         list(first.tables("tensors")),
         list(first.tables("operators")),
         list(root.tables("operator_codes")),
@@ -69,14 +64,7 @@ def renamed_model(path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor
     )
 
 
-@dataclass(slots=True)
-class _Editor:
-    """The tables of a main subgraph, as they are changed."""
-
-    tensors: list[Table]
-    operators: list[Table]
-    codes: list[Table]
-
+class _Renaming(Editor):
     def inputs(self, in_file: Sequence[int], wanted: Sequence[Tensor]) -> list[int]:
         """Return the numbers of the inputs in the order that is wanted; add those left out."""
         names = (self.tensors[number].text("name") for number in in_file)
@@ -93,7 +81,7 @@ class _Editor:
                 }
                 if tensor.is_open:
                     values["shape_signature"] = packed("int", *_signature(tensor))
-                self.tensors.append(Table("Tensor", values))
+                self.tensor(Table("Tensor", values))
             numbers.append(by_name.get(name, len(self.tensors) - 1))
         return numbers
 
@@ -110,39 +98,16 @@ class _Editor:
         """Append an operator that copies a tensor; return the number of the copy."""
         original = self.tensors[number]
         copy = original.changed({"buffer": None, "is_variable": None})
-        self.tensors.append(copy)
-        kind = packed("byte", original.number("type"))
+        copied = self.tensor(copy)
+        kind = (original.number("type"),)
+        settings: dict[str, tuple[int, ...]]
         if -1 in original.numbers("shape_signature"):
             # RESHAPE cannot leave several sizes open; CAST can, and copies what has the type.
             name, settings = _CAST, {"in_data_type": kind, "out_data_type": kind}
         else:
-            name, settings = _RESHAPE, {"new_shape": packed("int", *original.numbers("shape"))}
-        options = UNIONS["BuiltinOptions"].index(_OPTIONS[name]) + 1
-        self.operators.append(
-            Table(
-                "Operator",
-                {
-                    "opcode_index": packed("uint", self._code(OPERATORS.index(name))),
-                    "inputs": packed("tensor", number),
-                    "outputs": packed("tensor", len(self.tensors) - 1),
-                    "builtin_options_type": packed("ubyte", options),
-                    "builtin_options": Table(_OPTIONS[name], settings),
-                },
-            )
-        )
-        return len(self.tensors) - 1
-
-    def _code(self, operator: int) -> int:
-        for index, code in enumerate(self.codes):
-            if operator_number(code) == operator:
-                return index
-        values = {
-            "deprecated_builtin_code": packed("byte", operator),
-            "version": packed("int", 1),
-            "builtin_code": packed("int", operator),
-        }
-        self.codes.append(Table("OperatorCode", values))
-        return len(self.codes) - 1
+            name, settings = _RESHAPE, {"new_shape": original.numbers("shape")}
+        self.operator(name, [number], copied, settings)
+        return copied
 
     def mistakes(
         self, where: str, numbers: Sequence[int], wanted: Sequence[Tensor]

@@ -18,10 +18,10 @@ from typing import TypeAlias, Union
 
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import ByteRange
-from rankslice.frontend.formats.pieces import PositionedFile
+from rankslice.frontend.formats.pieces import Pieces, PositionedFile
 from rankslice.frontend.formats.tflite.schema import CODES, SCALARS, TABLES, UNIONS, Field
 
-Value: TypeAlias = Union[bytes, ByteRange, "Table", tuple["Table", ...]]
+Value: TypeAlias = Union[bytes, ByteRange, Pieces, "Table", tuple["Table", ...]]
 """What a field holds: a scalar, a string or a vector of scalars as bytes; a payload; tables."""
 
 _EXPECTED = "expected a .tflite model file"

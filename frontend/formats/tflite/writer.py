@@ -9,7 +9,13 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import ByteRange
 from rankslice.frontend.formats.input_shapes import replace_open
 from rankslice.frontend.formats.model_format import FLOAT32, Conversion
-from rankslice.frontend.formats.pieces import SubModelFiles, check_types, coalesce, pieces_length
+from rankslice.frontend.formats.pieces import (
+    Pieces,
+    SubModelFiles,
+    check_types,
+    coalesce,
+    pieces_length,
+)
 from rankslice.frontend.formats.tflite.builder import flatbuffer
 from rankslice.frontend.formats.tflite.operators import is_doubtful, tflite_facts
 from rankslice.frontend.formats.tflite.reader import TfliteModel
@@ -57,7 +63,7 @@ def tflite_submodel(
     number_of = {tensor: number for number, tensor in enumerate(model.tensor_names)}
     input_numbers = [number_of[tensor.name] for tensor in part.inputs]
     output_numbers = [number_of[tensor.name] for tensor in part.outputs]
-    operators = sorted(model.operator_of[layer.name] for layer in part.layers)
+    operators = sorted(n for layer in part.layers for n in model.operators_of[layer.name])
     numbers = _numbers(model, operators, [*input_numbers, *output_numbers])
     contents = (model.buffers[number] for number in numbers.buffers)
     behind = sum(content.length for content in contents if content) > limit
@@ -202,7 +208,7 @@ def _with_options(operator: Table, large: ByteRange | None, behind: bool) -> Tab
     return operator.changed(changes)
 
 
-def _buffer(content: ByteRange, behind: bool) -> Table:
+def _buffer(content: ByteRange | Pieces, behind: bool) -> Table:
     if behind:
         return Table("Buffer", {"offset": content, "size": packed("ulong", content.length)})
     return Table("Buffer", {"data": content})

@@ -54,6 +54,7 @@ def mistakes() -> dict[str, list[Provoked]]:
         "Platform files": list(_platforms()),
         "AutoDiCE's platform files": list(_platform_texts()),
         "Model files that are no models": list(_no_models()),
+        "Models of several files": list(_parts_files()),
         "Models that cannot be sliced": list(_models()),
         "Weights outside of the model file": list(_external_data()),
         "Where the build folder goes": list(_targets()),
@@ -355,6 +356,38 @@ def _platform_texts() -> Iterator[Provoked]:
         "YAML": PLATFORM,
     }.items():
         yield Provoked(title, command, {"platform.txt": text})
+
+
+PARTS = """\
+parts:
+  first: {onnx: model.onnx, inputs: {x: image}}
+  second: {onnx: model.onnx, inputs: {x: first/y}}
+outputs: {result: second/y}
+"""
+"""The second part reads an image that is smaller than that which the first one reads."""
+
+
+def _parts_files() -> Iterator[Provoked]:
+    """Yield mistakes in parts files: what was there, and what is there instead."""
+    command = BUILD.replace("model.onnx", "parts.yaml")
+    for title, changes in {
+        "a list": {PARTS: "[]"},
+        "a part without a file": {"onnx: model.onnx, ": ""},
+        "a file in another folder": {"onnx: model.onnx": "onnx: ../model.onnx"},
+        "a file that is not there": {"onnx: model.onnx": "onnx: modle.onnx"},
+        "an unknown key": {"onnx:": "onxx:"},
+        "an evil name": {"second:": '"a\\nb":'},
+        "an unknown part": {"first/y": "frist/y"},
+        "an unknown output": {"first/y": "first/z"},
+        "parts in a cycle": {"x: image": "x: second/y"},
+        "an unknown layout": {"{x: first/y}": "{x: first/y}, layouts: {x: nwhc}"},
+        "a joint of other sizes": {},
+    }.items():
+        text = PARTS
+        for old, new in changes.items():
+            assert old in text
+            text = text.replace(old, new)
+        yield Provoked(title, command, {"parts.yaml": text})
 
 
 def _no_models() -> Iterator[Provoked]:

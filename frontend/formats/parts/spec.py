@@ -110,7 +110,7 @@ def _feed(text: str) -> Feed:
 def _file_name(name: str) -> str:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:
-        raise ValueError(f"{quoted(name)} is not a file in the folder of the parts file")
+        raise ValueError(f"{quoted(name)} leads out of the folder")
     return name
 
 

@@ -6,6 +6,7 @@ Example:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -33,6 +34,11 @@ class LayerPart:
     halo: str = "recompute"
     """One of :data:`HALOS`."""
 
+    def in_json(self) -> dict[str, object]:
+        """Return it as in a mapping file."""
+        halo = {"halo": self.halo} if self.halo != HALOS[0] else {}
+        return {"layers": [*self.layers], "by": self.by, "share": self.share, **halo}
+
 
 @dataclass(frozen=True, slots=True)
 class LayerSplit:
@@ -58,6 +64,11 @@ class MappingEntry:
     layers: tuple[str | LayerPart, ...]
     """As written: names of layers or of output tensors, and ranges ``first..last``; and parts of
     such layers."""
+
+    def in_json(self) -> Iterator[str | dict[str, object]]:
+        """Yield its layers as in a mapping file."""
+        for item in self.layers:
+            yield item if isinstance(item, str) else item.in_json()
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ def page_of(exploration: Exploration) -> str:
     sections = (
         Section("", parts=notices),
         *([_scaling(exploration)] if exploration.scaling else []),
+        *([_strategies(exploration)] if exploration.strategies else []),
         _front(exploration, chosen),
         Section("The chosen mapping", parts=(_details(exploration, chosen),)),
         Section("All mappings", parts=(_table(exploration, chosen),)),
@@ -86,6 +87,31 @@ def scaling_table(points: Sequence[ScalingPoint]) -> Table:
         " needs most"
     )
     return Table(caption, head, tuple(rows))
+
+
+def _strategies(exploration: Exploration) -> Section:
+    text = (
+        "Rows and outputs split layers: each part computes a part of their results. Numbers in"
+        " parentheses are those of mappings. Latency is that of a frame that is alone, unless"
+        " mappings were simulated or run."
+    )
+    return Section("Strategies", (text,), (strategies_table(exploration),))
+
+
+def strategies_table(exploration: Exploration) -> Table:
+    """Return a row for each strategy: its best value of each objective, and of which mapping."""
+    by_number = {candidate.number: candidate for candidate in exploration.candidates}
+    rows = []
+    for strategy in exploration.strategies:
+        cells = [strategy.name]
+        for row in columns():
+            best = by_number.get(strategy.best.get(row.name, 0))
+            value = UNKNOWN if best is None else row.cell(best, best.best_known, UNKNOWN)
+            number = "" if best is None else f" ({best.number})"
+            cells.append(f"{value}{number}{' *' if row.name in strategy.wins else ''}")
+        rows.append(tuple(cells))
+    caption = "the best mapping of each strategy by each objective; *: no strategy is better"
+    return Table(caption, ("strategy", *(row.head for row in columns())), tuple(rows))
 
 
 def scaling_figures(points: Sequence[ScalingPoint]) -> Iterator[Figure]:

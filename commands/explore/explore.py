@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,9 +16,10 @@ from rankslice.exploration.objectives import available_objectives
 from rankslice.exploration.problem.devices import default_keys
 from rankslice.exploration.problem.make_problem import measured_keys, profiled_problem
 from rankslice.exploration.problem.problem import Problem, with_turns
-from rankslice.exploration.problem.runtime_costs import bounds_text
+from rankslice.exploration.problem.runtime_costs import FrameBytes, bounds_text
+from rankslice.exploration.problem.split_problem import Splitter
 from rankslice.exploration.results.answer import answer, routes, routes_text
-from rankslice.exploration.results.candidates import Candidate, Exploration
+from rankslice.exploration.results.candidates import Candidate, Exploration, Strategy
 from rankslice.exploration.results.front_files import FORMAT, candidates_csv, exploration_to_json
 from rankslice.exploration.search.methods import (
     SearchResult,
@@ -28,6 +29,7 @@ from rankslice.exploration.search.methods import (
     scaling,
 )
 from rankslice.exploration.search.search_options import SearchOptions
+from rankslice.exploration.search.strategies import compare_strategies
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import Mistake, RankSliceError
@@ -38,7 +40,7 @@ from rankslice.framework.profile import Profile
 from rankslice.framework.specs.keys import parse_key
 from rankslice.framework.specs.read_platform import PlatformSource, read_platform
 from rankslice.framework.wording import digits
-from rankslice.frontend.formats import Model, formats_of, model_sha256, read_model
+from rankslice.frontend.formats import Model, format_of, formats_of, model_sha256, read_model
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 from rankslice.frontend.partition.partition import SpanSegments
 from rankslice.session.building.planning import read_profile
@@ -151,7 +153,7 @@ class Explorer:
         replaces = _foreign if self.force else None
         with new_folder(out, replaces=replaces, kind="folders of explorations") as folder:
             problem = self.problem_on(self.boards)
-            more = ("latency",) if wanted.surge_fps is not None else ()
+            more = ("latency",) if wanted.surge_fps is not None or wanted.splits else ()
             names = tuple(dict.fromkeys(("throughput", *wanted.objectives, *more)))
             objectives, left_out = available_objectives(problem, names)
             attempt = self._attempt(problem)
@@ -159,6 +161,9 @@ class Explorer:
             if not result.candidates:
                 where = platform.name if isinstance(platform, Platform) else str(platform)
                 raise RankSliceError(_nothing(where, problem, result))
+            strategies: tuple[Strategy, ...] = ()
+            if wanted.splits:
+                result, strategies = self._compared(problem, objectives, result, attempt)
             pair = None
             about_pair: tuple[str, ...] = ()
             if wanted.fps is not None and wanted.surge_fps is not None:
@@ -176,7 +181,7 @@ class Explorer:
                 answer=(
                     *answer(result.candidates, wanted.fps),
                     *about_pair,
-                    *replicas_text(problem, result.candidates),
+                    *([] if wanted.splits else replicas_text(problem, result.candidates)),
                     *result.notes,
                     *self._remarks(problem, result.candidates[0]),
                 ),
@@ -187,6 +192,7 @@ class Explorer:
                 tried_by=None if wanted.evaluate == "model" else wanted.evaluate,
                 tried=result.tried,
                 failures=result.failures,
+                strategies=strategies,
             )
             _write(folder, exploration)
             for name in (PROFILE, RUNS):
@@ -272,6 +278,31 @@ class Explorer:
                 self.ssh_config,
             )
         return None
+
+    def _compared(
+        self,
+        problem: Problem,
+        objectives: Sequence[str],
+        result: SearchResult,
+        attempt: Callable[[Candidate], Candidate] | None,
+    ) -> tuple[SearchResult, tuple[Strategy, ...]]:
+        """Return what was found with mappings of other strategies, and how these compare."""
+        kind = format_of(self.model.graph)
+        if kind.with_made_layers is None:
+            found = f"layers of .{kind.name} models cannot be split"
+            raise RankSliceError(Mistake("--splits", found, "leave it out"))
+        splitter = Splitter(problem, self.model, self.boards, FrameBytes(self.profile.seen))
+        compared = compare_strategies(
+            splitter, result.candidates, objectives, attempt, self.on_progress
+        )
+        result = replace(
+            result,
+            candidates=compared.candidates,
+            evaluations=result.evaluations + compared.evaluations,
+            tried=result.tried + compared.tried,
+            failures=(*result.failures, *compared.failures),
+        )
+        return result, compared.strategies
 
     def _remarks(self, problem: Problem, fastest: Candidate) -> Iterator[str]:
         """Yield what predictions are worth, and what a newcomer may wonder about."""

@@ -15,7 +15,7 @@ from rankslice.exploration.results.answer import (
 from rankslice.exploration.results.candidates import Candidate, Exploration, Figures
 from rankslice.framework.wording import joined
 from rankslice.views.content import Table
-from rankslice.views.exploration_page import scaling_table
+from rankslice.views.exploration_page import scaling_table, strategies_table
 from rankslice.views.terminal import MAX_LINE, shortened, show
 
 _MAX_KEYS = 6
@@ -32,6 +32,8 @@ def print_exploration(exploration: Exploration, folder: str, console: Console) -
     show(console, Table(caption, head, rows), max_cell=MAX_LINE)
     if exploration.scaling:
         show(console, scaling_table(exploration.scaling), max_cell=MAX_LINE)
+    if exploration.strategies:
+        show(console, strategies_table(exploration), max_cell=MAX_LINE)
     show(
         console,
         *_bases(exploration.candidates),

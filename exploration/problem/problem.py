@@ -250,11 +250,21 @@ def mapping_of(problem: Problem, assignment: Sequence[int]) -> dict[str, list[st
     """
     if problem.graph is None:
         raise RankSliceError(Mistake("mapping", "the problem was made without a model"))
-    where = _with_followers(problem.graph, dict(zip(problem.layers, assignment, strict=True)))
-    mapping: dict[str, list[str]] = {problem.key_of(int(number)): [] for number in assignment}
+    return {problem.key_of(n): texts for n, texts in layer_texts(problem, assignment).items()}
+
+
+def layer_texts(problem: Problem, numbers: Sequence[int]) -> dict[int, list[str]]:
+    """Return the layers that have a number, for each number, as texts for a mapping file.
+
+    Args:
+        numbers: (layers,); layers that the problem leaves out are put beside their neighbours.
+    """
+    assert problem.graph is not None
+    where = _with_followers(problem.graph, dict(zip(problem.layers, numbers, strict=True)))
+    texts: dict[int, list[str]] = {int(number): [] for number in numbers}
     for number, names in _runs(where):
-        mapping[problem.key_of(number)] += _as_text(names)
-    return mapping
+        texts[number] += _as_text(names)
+    return texts
 
 
 _NOWHERE = -1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rankslice.exploration.objectives import OBJECTIVES, rate_text
 from rankslice.exploration.results.candidates import Candidate, Exploration, Failure
@@ -74,7 +75,11 @@ def failure_texts(failures: Sequence[Failure]) -> Iterator[str]:
         yield f"Nor did {more} more; front.json has their reasons."
 
 
-def _some(names: Sequence[str], most: int) -> str:
+def _some(items: Sequence[Any], most: int) -> str:
+    names = [
+        f"{', '.join(item['layers'])} by {item['by']}" if isinstance(item, dict) else item
+        for item in items
+    ]
     text = ", ".join(names[:most])
     return f"{text} and {len(names) - most} more" if len(names) > most else text
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from rankslice.backend.runtime.figures.rank_figures import EnergyFigures
 from rankslice.backend.runtime.job.strict import vars_of
 from rankslice.exploration.cost.prediction import DeviceCost, Prediction, predict
 from rankslice.exploration.problem.problem import Problem, mapping_of
+from rankslice.exploration.problem.split_problem import SplitMapping
 from rankslice.exploration.results.front import Archive, Assignment, spread_out
 from rankslice.framework.errors import RankSliceError
+from rankslice.framework.mapping import WAYS, LayerPart, MappingEntry
 from rankslice.framework.specs.keys import parse_key
 from rankslice.framework.wording import digits
 from rankslice.measurement.summary import RunSummary
+
+ALONE, PIPELINE, IN_TURN = "one accelerator", "pipeline", "ranks in turn"
+"""Strategies that split no layers; those that do are named after the ways in which they do."""
 
 Selection: TypeAlias = list[tuple[Assignment, bool]]
 """Assignments of layers to devices, (layers,) each, and whether each is on the front."""
@@ -56,9 +61,14 @@ def candidates_of(
         replace(tried.get(row.tobytes()) or predicted_candidate(problem, row), on_front=on_front)
         for row, on_front in kept
     ]
-    candidates.sort(key=_order)
+    return numbered(candidates)
+
+
+def numbered(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    """Return mappings, the fastest first and numbered so."""
     return tuple(
-        replace(candidate, number=number) for number, candidate in enumerate(candidates, 1)
+        replace(candidate, number=number)
+        for number, candidate in enumerate(sorted(candidates, key=_order), 1)
     )
 
 
@@ -70,9 +80,23 @@ def _order(candidate: Candidate) -> tuple[float, ...]:
 def predicted_candidate(problem: Problem, assignment: Assignment) -> Candidate:
     """Return an assignment with its predicted figures, without a number, taken to be on a front."""
     prediction = predict(problem, assignment)
+    return _candidate(prediction, _loads(problem, assignment, prediction))
+
+
+def split_candidate(split: SplitMapping, prediction: Prediction) -> Candidate:
+    """Return a mapping that splits layers, as :func:`predicted_candidate` does."""
+    costs = {device.key: device for device in prediction.devices}
+    loads = (
+        RankLoad(**vars_of(costs[entry.key]), layers=entry.layers)
+        for entry in split.mapping.entries
+    )
+    return _candidate(prediction, loads)
+
+
+def _candidate(prediction: Prediction, ranks: Iterable[RankLoad]) -> Candidate:
     return Candidate(
         number=0,
-        ranks=tuple(_loads(problem, assignment, prediction)),
+        ranks=tuple(ranks),
         traffic=tuple(_traffic(prediction)),
         figures=(predicted_figures(prediction),),
         bottleneck=f"{prediction.bottleneck}, {digits(1e3 * prediction.bottleneck_s)} ms per frame",
@@ -139,8 +163,8 @@ class Figures:
 class RankLoad(DeviceCost):
     """What one rank does, predicted."""
 
-    layers: tuple[str, ...] = ()
-    """As in the mapping file: names and ranges."""
+    layers: tuple[str | LayerPart, ...] = ()
+    """As in the mapping file: names and ranges, and parts of such layers."""
     measured_s: float | None = None
     """Computing, median of a real run."""
     in_turn_key: str = ""
@@ -201,17 +225,46 @@ class Candidate:
         return tuple(kind for kind in ("cpu", "gpu", "npu") if kind in used)
 
     @property
-    def mapping(self) -> dict[str, list[str]]:
-        return {load.entry: list(load.layers) for load in self.ranks}
+    def entries(self) -> tuple[MappingEntry, ...]:
+        layers = {load.entry: load.layers for load in self.ranks}
+        return tuple(MappingEntry(key, items) for key, items in layers.items())
+
+    @property
+    def mapping(self) -> dict[str, list[Any]]:
+        """As in a mapping file."""
+        return {entry.key: [*entry.in_json()] for entry in self.entries}
+
+    @property
+    def strategy(self) -> str:
+        """How it divides the work: in slices, in turn, or by split layers."""
+        items = [item for load in self.ranks for item in load.layers]
+        ways = {item.by for item in items if isinstance(item, LayerPart)}
+        if ways:
+            return " and ".join(way for way in WAYS if way in ways)
+        if any(load.in_turn_key for load in self.ranks):
+            return IN_TURN
+        return PIPELINE if len(self.ranks) > 1 else ALONE
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A mapping that was tried and did not run."""
 
-    mapping: dict[str, list[str]]
+    mapping: dict[str, list[Any]]
     """As in a mapping file."""
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """The best mappings of one strategy."""
+
+    name: str
+    """As :attr:`Candidate.strategy` has it."""
+    best: dict[str, int]
+    """Number of its best mapping, by objective; those that are not known are left out."""
+    wins: tuple[str, ...]
+    """Objectives in which no mapping of another strategy is better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +301,8 @@ class Exploration:
     """Numbers of the mappings for the usual load and for the surge; none: there is no such pair."""
     scaling: tuple[ScalingPoint, ...] = ()
     """The fastest mapping on each number of equal boards, if that was asked for."""
+    strategies: tuple[Strategy, ...] = ()
+    """If they were compared."""
 
 
 def with_measured(problem: Problem, candidate: Candidate, run: RunSummary) -> Candidate:

@@ -9,6 +9,7 @@ from typing import Any
 from rankslice.exploration.objectives import columns
 from rankslice.exploration.results.candidates import Candidate, Exploration, Figures, RankLoad
 from rankslice.framework.files.output_file import csv_lines
+from rankslice.framework.mapping import MappingEntry
 
 FORMAT = "rankslice-front"
 VERSION = 1
@@ -66,7 +67,7 @@ def _load(load: RankLoad) -> dict[str, Any]:
         "key": load.key,
         "frames": str(load.turns),
         "board": load.board,
-        "layers": list(load.layers),
+        "layers": [*MappingEntry(load.entry, load.layers).in_json()],
         "layer_count": load.layer_count,
         "compute_ms": 1e3 * load.compute_s,
         "busy_ms": 1e3 * load.busy_s,

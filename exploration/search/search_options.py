@@ -105,6 +105,12 @@ class SearchOptions:
         metavar="BOARD",
         needs="scaling",
     )
+    splits: bool = option(
+        False,
+        "Also split layers over accelerators, by rows and by outputs, and run the model on"
+        " accelerators in turn; compare these strategies with pipelines.",
+        excludes=("scaling", "surge_fps"),
+    )
     population: int | None = option(
         None,
         "nsga2: population size (default: 100; if simulated or run, the square root of"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -125,15 +125,11 @@ def _unknown(
 def _segment_time(
     kind: ProfiledKind, times: KindTimes, shares: Mapping[int, float], source: str
 ) -> SegmentTime:
-    layers = sorted(shares)
-    runs = [
-        [layer for _, layer in run]
-        for _, run in itertools.groupby(enumerate(layers), key=lambda pair: pair[1] - pair[0])
-    ]
-    seconds = sum(_share(times, run, shares) * times.span_s(run[0], run[-1]) for run in runs)
+    seconds = parts_s(times.layer_s, times.table, shares)
+    runs = _runs(shares)
     spans = {(span.first, span.last): span for span in kind.spans if span.samples_ns}
     is_whole = len(runs) == 1 and all(share == 1 for share in shares.values())
-    own = spans.get((layers[0], layers[-1])) if is_whole else None
+    own = spans.get((runs[0][0], runs[0][-1])) if is_whole else None
     if own is not None:
         return SegmentTime(seconds, _scatter(own.samples_ns), f"{source}: measured")
     longest = max(spans.values(), key=lambda s: s.last - s.first, default=None)
@@ -141,11 +137,35 @@ def _segment_time(
     return SegmentTime(seconds, scatter, f"{source}: estimated")
 
 
-def _share(times: KindTimes, layers: list[int], shares: Mapping[int, float]) -> float:
+def parts_s(
+    layer_s: NDArray[np.float64], spans_s: NDArray[np.float64], shares: Mapping[int, float]
+) -> float:
+    """Return how long parts of layers take together, in seconds.
+
+    Args:
+        layer_s: (layers,): each of the model's layers within a slice, in seconds.
+        spans_s: (layers, layers): all spans of them, by first and last layer, in seconds.
+        shares: by layer: how much of it there is.
+    """
+    return sum(
+        _share(layer_s, run, shares) * float(spans_s[run[0], run[-1]]) for run in _runs(shares)
+    )
+
+
+def _runs(layers: Iterable[int]) -> list[list[int]]:
+    """Return the layers, those that follow each other together."""
+    numbered = enumerate(sorted(layers))
+    return [
+        [layer for _, layer in run]
+        for _, run in itertools.groupby(numbered, key=lambda pair: pair[1] - pair[0])
+    ]
+
+
+def _share(layer_s: NDArray[np.float64], layers: list[int], shares: Mapping[int, float]) -> float:
     """Return how much of the time of consecutive layers their parts take."""
     if all(shares[layer] == 1 for layer in layers):
         return 1.0
-    seconds = times.layer_s[layers]
+    seconds = layer_s[layers]
     parts = np.array([shares[layer] for layer in layers])
     if not np.isfinite(seconds).all() or not seconds.sum():
         return float(parts.mean())

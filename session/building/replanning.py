@@ -21,7 +21,7 @@ from rankslice.exploration.search.search_options import SearchOptions
 from rankslice.exploration.search.seeds import planned_mappings
 from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
-from rankslice.framework.mapping import Mapping as LayerMapping, MappingEntry
+from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import Platform
 from rankslice.framework.profile import Profile
@@ -86,10 +86,7 @@ class Replanning:
         candidates = self._candidates(left)
         if not candidates:
             raise RankSliceError(self._nothing(left, text))
-        entries = candidates[0].mapping.items()
-        return LayerMapping(
-            text, tuple(MappingEntry(key, tuple(layers)) for key, layers in entries)
-        )
+        return LayerMapping(text, candidates[0].entries)
 
     def _candidates(self, platform: Platform) -> tuple[Candidate, ...]:
         """Return mappings, the fastest first: searched for only if the planner finds none."""

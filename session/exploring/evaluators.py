@@ -17,7 +17,7 @@ from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.files.ordinary_file import read_text
-from rankslice.framework.mapping import Mapping as LayerMapping, MappingEntry
+from rankslice.framework.mapping import Mapping as LayerMapping
 from rankslice.framework.platform import Platform
 from rankslice.framework.reading.read_json import read_json
 from rankslice.framework.reading.records import read_record
@@ -61,8 +61,7 @@ class MappingSimulator:
         Raises:
             RankSliceError: there can be no such job, or its frames are too few to tell a rate.
         """
-        entries = [MappingEntry(key, tuple(names)) for key, names in candidate.mapping.items()]
-        mapping = LayerMapping("mapping", tuple(entries))
+        mapping = LayerMapping("mapping", candidate.entries)
         engine = default_engine(formats_of(self.model.graph)[0])
         placements = place_ranks(mapping, self.boards, default_engine=engine)
         result = simulate_job(
@@ -135,10 +134,19 @@ def _frames_of(candidate: Candidate) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class _Entry:
+    """What tells the entry of a rank from others."""
+
+    key: str
+    layers: tuple[str, ...]
+    """As in the mapping file; parts of layers as texts."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Line:
     model: str
     platform: str
-    mapping: tuple[MappingEntry, ...]
+    mapping: tuple[_Entry, ...]
     run: RunSummary
 
 
@@ -188,8 +196,11 @@ class RunCache:
         self._at_line_start = True
 
 
-def _entries(candidate: Candidate) -> tuple[MappingEntry, ...]:
-    return tuple(MappingEntry(load.entry, load.layers) for load in candidate.ranks)
+def _entries(candidate: Candidate) -> tuple[_Entry, ...]:
+    return tuple(
+        _Entry(load.entry, tuple(x if isinstance(x, str) else f"{x}" for x in load.layers))
+        for load in candidate.ranks
+    )
 
 
 def _read(text: str, place: str) -> _Line | None:

@@ -1,0 +1,159 @@
+"""Mappings that split layers, as problems of their own: parts are layers like any others."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.exploration.problem.make_problem import make_problem
+from rankslice.exploration.problem.problem import Problem, explored_layers
+from rankslice.exploration.problem.runtime_costs import BOUNDS, FrameBytes
+from rankslice.exploration.times.segment_times import parts_s
+from rankslice.exploration.times.span_times import summed_spans
+from rankslice.framework.graph import Graph, Layer, PartOf
+from rankslice.framework.mapping import Mapping
+from rankslice.framework.platform import Platform
+from rankslice.framework.specs.assign import assign
+from rankslice.frontend.formats import Model, format_of
+from rankslice.frontend.partition.partition import Partition, partition
+from rankslice.frontend.rewriting.split import split_layers
+
+
+@dataclass(frozen=True, slots=True)
+class SplitMapping:
+    """A mapping that splits layers, and the problem whose layers are the parts."""
+
+    mapping: Mapping
+    problem: Problem
+    """Its layers stand segment by segment."""
+    assignment: NDArray[np.int64]
+    """(layers,) indices of devices."""
+    blocks: tuple[tuple[int, ...], ...]
+    """Layers of each segment, in a topological order."""
+    cut: Partition
+    """The segments; their ranks are the numbers of the mapping's entries."""
+    warnings: tuple[str, ...]
+    """Which layers are not split, because they cannot be."""
+
+
+@dataclass(frozen=True)
+class Splitter:
+    """Makes the problems of mappings that split the layers of a model."""
+
+    problem: Problem
+    """Of the model as it is."""
+    model: Model
+    platform: Platform
+    frame_bytes: FrameBytes = BOUNDS
+
+    def __call__(self, mapping: Mapping) -> SplitMapping:
+        """Return the problem of a mapping; its keys are those of single devices.
+
+        A part takes its share of the time of the whole layer, and holds its part of the weights.
+        What cuts, joins and adds tensors is counted as nothing.
+
+        Raises:
+            RankSliceError: layers cannot be split as the mapping says, or it is not one of the
+                model.
+        """
+        graph = self.model.graph
+        kind = format_of(graph)
+        forms = kind.forms(self.model)
+        split = split_layers(graph, assign(mapping, graph), forms, kind.channels_last)
+        rank_of = split.assignment.entry_of
+        cut = partition(split.graph, rank_of, group_of=split.group_of)
+        ordered = _by_segment(cut, rank_of)
+        layers = explored_layers(ordered)
+        position = {layer.name: number for number, layer in enumerate(layers)}
+        number_of = {device.key: number for number, device in enumerate(self.problem.devices)}
+        device_of = [number_of[entry.key] for entry in mapping.entries]
+        segments = [
+            _Segment(
+                device_of[segment.rank],
+                tuple(position[layer.name] for layer in segment.layers if layer.name in position),
+            )
+            for segment in cut.segments
+        ]
+        assignment = np.zeros(len(layers), np.int64)
+        for segment in segments:
+            assignment[[*segment.layers]] = segment.device
+        times_s, spans_s = self._times(layers, segments)
+        made = make_problem(
+            ordered,
+            self.platform,
+            times_s,
+            accelerators=(self.problem.kinds, self.problem.devices),
+            spans_s=spans_s,
+            frame_bytes=self.frame_bytes,
+        )
+        own = {name: getattr(made, name) for name in _OF_LAYERS}
+        problem = replace(self.problem, teams=(), **own)
+        blocks = tuple(segment.layers for segment in segments)
+        return SplitMapping(mapping, problem, assignment, blocks, cut, split.warnings)
+
+    def _times(
+        self, layers: Sequence[Layer], segments: Sequence[_Segment]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return times of layers and of spans, as problems have them.
+
+        A segment takes what its spans of whole layers do, others the sum of their layers. To the
+        cost model, segments of a device that follow each other are one span.
+        """
+        problem = self.problem
+        index = {name: number for number, name in enumerate(problem.layers)}
+        shares = [_shares(layer, index) for layer in layers]
+        times_s = np.zeros((len(problem.kinds), len(layers)))
+        for number, share in enumerate(shares):
+            for origin, part in share.items():
+                times_s[:, number] = part * problem.times_s[:, origin]
+        spans_s = summed_spans(times_s)
+        for device, run in itertools.groupby(segments, key=lambda segment: segment.device):
+            kind = problem.devices[device].kind
+            first, so_far_s = -1, 0.0
+            for segment in run:
+                whole: Counter[int] = Counter()
+                for number in segment.layers:
+                    whole.update(shares[number])
+                seconds = parts_s(problem.times_s[kind], problem.spans_s[kind], whole)
+                spans_s[kind, segment.layers[0], segment.layers[-1]] = seconds
+                so_far_s += seconds + (problem.overheads.slice_s if first >= 0 else 0.0)
+                first = segment.layers[0] if first < 0 else first
+                spans_s[kind, first, segment.layers[-1]] = so_far_s
+        return times_s, spans_s
+
+
+_OF_LAYERS = (
+    *("graph", "layers", "times_s", "spans_s", "tensors", "together"),
+    *("weight_bytes", "shared_weights", "working_bytes"),
+)
+"""What a problem has by layer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Segment:
+    device: int
+    layers: tuple[int, ...]
+
+
+def _shares(layer: Layer, index: dict[str, int]) -> dict[int, Any]:
+    """Return how much a layer has of which of the model's layers."""
+    number = index.get(layer.origin or layer.name)
+    if number is None or not isinstance(layer.making, PartOf | None):
+        return {}
+    return {number: layer.making.share if layer.making else 1.0}
+
+
+def _by_segment(cut: Partition, placed: Collection[str]) -> Graph:
+    """Return a graph whose layers stand segment by segment, copies before their first readers."""
+    layers = {
+        layer.name: replace(layer, is_copied=layer.is_copied and layer.name not in placed)
+        for segment in cut.segments
+        for layer in segment.layers
+    }
+    return replace(cut.graph, layers=tuple(layers.values()))

@@ -205,6 +205,9 @@ def replanning_of(planned: Planned, platform: PlatformSource, options: BuildOpti
     if options.surge is not None:
         found = "a job with two routes is not started again without a board"
         raise RankSliceError(Mistake(_OPTION, found, "build without --surge"))
+    if planned.plan.made:
+        found = "the mapping splits layers, and plans for fewer boards give each layer to one board"
+        raise RankSliceError(Mistake(_OPTION, found, "build without --survive"))
     graph = planned.model.graph
     raise_mistakes(kept(graph, graph.layers, "a job and the next one", "build without --survive"))
     return Replanning(

@@ -173,7 +173,31 @@ class Transpose:
     """By axis of the result: the axis of the tensor."""
 
 
-Making: TypeAlias = PartOf | Crop | Join | Sum | Transpose
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """What integers stand for: ``scale * (integer - zero_point)``."""
+
+    scales: tuple[float, ...] = (1.0,)
+    """One, or one for each place along :attr:`axis`; more than 0."""
+    zero_points: tuple[int, ...] = (0,)
+    """As many."""
+    axis: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Convert:
+    """A layer that gives a tensor another element type."""
+
+    scales: Scales | None = None
+    """Between floating point numbers and integers; ``None``: between floating point types."""
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A layer of the model file that reads, or makes, tensors of other names."""
+
+
+Making: TypeAlias = PartOf | Crop | Join | Sum | Transpose | Convert | Renamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +299,11 @@ class Graph:
     warnings: tuple[str, ...] = ()
     """What to know about it, in words: sizes that the file declares are not true, for example."""
     quantised: tuple[QuantisedInput, ...] = ()
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What a frame brings, and what layers make."""
+        return (*self.inputs, *(tensor for layer in self.layers for tensor in layer.outputs))
 
 
 def unique_names(names: Sequence[tuple[str, str]]) -> list[str]:

@@ -42,13 +42,13 @@ class SegmentLayers:
 
 @dataclass(frozen=True, slots=True)
 class MadeLayer:
-    """A layer that the model does not have, because layers are split."""
+    """A layer that the model does not have: layers are split, or what crosses is converted."""
 
     name: str
     origin: str
     """Name of the model's layer of which it is a part, or whose result it cuts or joins."""
     kind: str
-    """``part``, ``crop``, ``join`` or ``sum``."""
+    """``part``, ``crop``, ``join``, ``sum``, ``convert``, or ``renamed`` of a copy of a layer."""
     by: str
     """Of a part: how the layer is split."""
     box: str
@@ -56,6 +56,21 @@ class MadeLayer:
     share: float
     """Of a part: how much of the whole layer's arithmetic it has; 0 for other kinds."""
     weight_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WireConversion:
+    """A tensor of the model that crosses between boards as another type."""
+
+    tensor: str
+    sent: str
+    """The tensor of the job that crosses instead."""
+    dtype: str
+    max_error: float | None = None
+    """Largest difference between the tensor and what its readers get, in the representative
+    frames; ``None``: not measured."""
+    value_range: float | None = None
+    """Largest value - smallest value in these frames."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +94,8 @@ class Plan:
     """The layers that the model does not have, in the graph's order."""
     surge_minimal: bool | None = None
     """The same of the second route, if there is one."""
+    conversions: tuple[WireConversion, ...] = ()
+    """Of tensors between boards; the unsliced model with the same ones lies in the build folder."""
 
     @property
     def ranks(self) -> tuple[Rank, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,11 @@ class Board:
         return {f"{kind}{n or ''}": unit for kind, units in kinds for n, unit in enumerate(units)}
 
 
+Wire: TypeAlias = Literal["none", "float16", "bfloat16", "int8"]
+WIRES: tuple[Wire, ...] = get_args(Wire)
+"""As what a link carries float32 tensors, in the order of their bits: as they are, or converted."""
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     """What lies between two boards, in each direction."""
@@ -97,6 +103,7 @@ class Link:
     bandwidth_mbps: float
     """Megabits per second."""
     latency_ms: float
+    wire: Wire = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +115,10 @@ class Platform:
     default_link: Link | None = None
     links: tuple[tuple[str, str, Link], ...] = ()
     """Links that differ from the default, by the names of the two boards."""
+
+    def link(self, board: str, other: str) -> tuple[Link | None, str]:
+        """Return the link between two boards, if it is described, and where in the file."""
+        for number, (one, another, link) in enumerate(self.links):
+            if {one, another} == {board, other}:
+                return link, f"links.pairs[{number}]"
+        return self.default_link, "links.default"

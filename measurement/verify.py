@@ -20,6 +20,19 @@ roundings between layers, and a cut makes them."""
 
 
 @dataclass(frozen=True, slots=True)
+class Unconverted:
+    """How results differ from those of the model without conversions between boards."""
+
+    max_abs_diff: float
+    max_rel_diff: float
+    """As in :class:`Verification`."""
+    rows: int
+    """Rows of scores in the first output, of all frames: arrays along its last axis."""
+    agreeing: int
+    """Rows whose largest score is at the same place."""
+
+
+@dataclass(frozen=True, slots=True)
 class Verification:
     """The verdict over all frames and outputs."""
 
@@ -39,17 +52,19 @@ class Verification:
     are inconclusive: what the tensors at cuts show."""
     inconclusive: bool = False
     """Whether no output differs, and some could hardly have: they are constant, for example."""
+    unconverted: Unconverted | None = None
+    """If something is converted between boards: what that changes. It is no part of the verdict."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the verdict as plain values; a difference beyond all numbers is ``None``."""
-        return _finite(asdict(self))
+        record: dict[str, Any] = _finite(asdict(self))
+        return record
 
 
-def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: None if isinstance(value, float) and not np.isfinite(value) else value
-        for name, value in values.items()
-    }
+def _finite(values: Any) -> Any:
+    if isinstance(values, dict):
+        return {name: _finite(value) for name, value in values.items()}
+    return None if isinstance(values, float) and not np.isfinite(values) else values
 
 
 def explained(verification: Verification, by_engine: Verification) -> Verification:
@@ -137,7 +152,8 @@ class Difference:
 
     def to_json(self) -> dict[str, Any]:
         names = ("frames", "bit_equal", "absolute", "relative", "first", "other_shapes")
-        return _finite({name: getattr(self, name) for name in names})
+        record: dict[str, Any] = _finite({name: getattr(self, name) for name in names})
+        return record
 
     def differs(self, allowed: float | None) -> bool:
         """Whether values differ by more than a share of the range; ``None``: by the type's own."""
@@ -319,4 +335,31 @@ class Comparison:
             first_frame=_first(first_frames),
             shapes_equal=not any(output.other_shapes for output in self._outputs),
             inconclusive=bool(complaints) and not differs,
+        )
+
+
+class ConversionEffect:
+    """Collects how results differ from those without conversions, frame by frame."""
+
+    def __init__(self) -> None:
+        self._differences: list[Difference] = []
+        self._frames = self._rows = self._agreeing = 0
+
+    def add(self, expected: Sequence[NDArray[Any]], actual: Sequence[NDArray[Any]]) -> None:
+        self._differences = self._differences or [Difference() for _ in expected]
+        for difference, *versions in zip(self._differences, expected, actual, strict=True):
+            difference.add(self._frames, *versions)
+        self._frames += 1
+        scores = expected[0], actual[0]
+        if scores[0].shape == scores[1].shape and scores[0].ndim and scores[0].shape[-1] > 1:
+            places = [np.asarray(values).argmax(axis=-1) for values in scores]
+            self._rows += places[0].size
+            self._agreeing += int((places[0] == places[1]).sum())
+
+    def result(self) -> Unconverted:
+        return Unconverted(
+            max((difference.absolute for difference in self._differences), default=0.0),
+            max((difference.relative for difference in self._differences), default=0.0),
+            self._rows,
+            self._agreeing,
         )

@@ -41,11 +41,18 @@ def converted_name(submodels: str) -> str:
     return f"model.{submodels}"
 
 
+def with_wires_name(submodels: str) -> str:
+    """Name the model with the conversions of what crosses between boards."""
+    return f"model-with-conversions.{submodels}"
+
+
 OWN_ENTRIES = frozenset(
     {
         *(PLAN, "sender.json", "receiver.json", "rankfile", "hostfile"),
         *(DRIVER, "runtime", "submodels", "packages", REFERENCE, TRACE),
         *map(converted_name, submodel_formats()),
+        *map(with_wires_name, submodel_formats()),
+        *(f"{with_wires_name(kind)}.data" for kind in submodel_formats()),
         *(BOARDS_FILE, SSH_CONFIG, RESULTS, REPORT, RUN, BENCH, BENCH_PAGE),
         *(LINKS, SURVIVAL, SURVIVAL_FILES, WITHOUT, LAST_FAILURE),
     }
@@ -129,14 +136,22 @@ def unsliced_model(folder: Path, plan: Plan, purpose: str) -> Path:
 
 def reference_model(folder: Path, plan: Plan, purpose: str) -> Path:
     """Return the unsliced model, in the format of its slices; messages have the purpose."""
+    if plan.conversions:
+        return folder / with_wires_name(plan.model.format)
     converted = folder / converted_name(plan.model.format)
     return converted if converted.is_file() else unsliced_model(folder, plan, purpose)
 
 
-def built_model(folder: Path, plan: Plan, purpose: str) -> Model:
+def original_model(folder: Path, plan: Plan, purpose: str) -> Path:
+    """Return the model of :func:`reference_model` as it is if nothing is converted on its way."""
+    find = unsliced_model if plan.conversions else reference_model
+    return find(folder, plan, purpose)
+
+
+def built_model(folder: Path, plan: Plan, purpose: str, *, converts: bool = False) -> Model:
     """Return the model of a build folder, with the sizes that it was built with.
 
-    Messages have the purpose: ``inspect it``.
+    Messages have the purpose: ``inspect it``. ``converts``: with what is converted on its way.
 
     Raises:
         RankSliceError: it is not there any more, has changed, or cannot be read.
@@ -144,7 +159,8 @@ def built_model(folder: Path, plan: Plan, purpose: str) -> Model:
     from rankslice.frontend.formats import find_format, read_model  # imports take their time
     from rankslice.frontend.formats.input_shapes import GivenSizes
 
-    model = unsliced_model(folder, plan, purpose)
+    find = reference_model if converts and plan.conversions else unsliced_model
+    model = find(folder, plan, purpose)
     tensors = plan.job.tensors
     brought = [tensors[name] for name in plan.inputs]
     fixed = {tensor.name: tensor.shape or () for tensor in brought if not tensor.is_open}

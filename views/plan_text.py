@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from rankslice.backend.runtime.job import ALL, Tensor
-from rankslice.framework.plan import Plan
-from rankslice.framework.wording import bare, bytes_text, first_of
+from rankslice.framework.plan import Plan, WireConversion
+from rankslice.framework.wording import bare, bytes_text, digits, first_of
 from rankslice.session.building.build import Build
 from rankslice.session.survival import Survival, fallback_lines
 from rankslice.views.content import Table
@@ -41,9 +41,22 @@ def plan_parts(plan: Plan) -> Iterator[Table | str]:
     yield f"{bare(plan.model.name)}: ranks: {len(plan.ranks)}; {_counts(usual)}"
     yield f"frames enter at rank {plan.job.source}, results come out at rank {plan.job.sink}"
     yield _table(usual)
+    yield from first_of(
+        [_conversion(one) for one in plan.conversions], _MAX_BOUNDS, "... and {} more conversions"
+    )
     for surge in surges:
         yield f"for a surge: {_counts(surge)}"
         yield _table(surge)
+
+
+def _conversion(conversion: WireConversion) -> str:
+    error = "error not measured, give --representative"
+    if conversion.max_error is not None:
+        error = f"error at most {digits(conversion.max_error)}"
+        if conversion.value_range:
+            error += f", {conversion.max_error / conversion.value_range:.2g} of its range"
+        error += ", on the representative frames"
+    return f"{bare(conversion.tensor)} is sent as {conversion.dtype}: {error}"
 
 
 def _counts(route: Plan) -> str:

@@ -79,6 +79,12 @@ def verdict_lines(verdict: Verification) -> Iterator[str]:
     yield verdict_text(verdict)
     if verdict.first_difference:
         yield verdict.first_difference
+    if (effect := verdict.unconverted) is not None:
+        rows = f"; top-1 agrees in {effect.agreeing} of {effect.rows}" if effect.rows else ""
+        yield (
+            "against the model without conversions between boards: differs by up to"
+            f" {effect.max_abs_diff:.2g}, {effect.max_rel_diff:.2g} of range{rows}"
+        )
 
 
 def _stage_means(summary: RunSummary) -> str:

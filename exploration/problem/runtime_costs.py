@@ -95,11 +95,9 @@ class LinkSpeeds:
             link = Link(bandwidth_mbps=float("inf"), latency_ms=1e3 * self.wake_up_s)
             return link, "shared memory, as measured on another machine"
         name = self.platform.name
-        for number, (one, other, link) in enumerate(self.platform.links):
-            if {one, other} == {origin, target}:
-                return link, f"{name}: links.pairs[{number}]"
-        if self.platform.default_link is not None:
-            return self.platform.default_link, f"{name}: links.default"
+        between, where = self.platform.link(origin, target)
+        if between is not None:
+            return between, f"{name}: {where}"
         return UNKNOWN_LINK, f"{name} describes no such link: counted as nothing"
 
 

@@ -25,7 +25,7 @@ from pydantic_core import ErrorDetails
 
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
-from rankslice.framework.platform import Accelerator, Board, Cluster, Link, Platform
+from rankslice.framework.platform import WIRES, Accelerator, Board, Cluster, Link, Platform, Wire
 from rankslice.framework.reading.read_yaml import SHAPE, read_yaml
 from rankslice.framework.specs.core_lists import CORES_PATTERN, core_list, count_or_list, each_once
 from rankslice.framework.specs.platform_names import (
@@ -347,6 +347,10 @@ class _LinkSpec(_Spec):
     latency_ms: Annotated[
         float, Field(ge=0, allow_inf_nan=False, description="milliseconds, such as 0.2")
     ]
+    wire: Annotated[
+        Wire,
+        Field(description=f"how float32 tensors are sent, {joined(WIRES, 'or')}"),
+    ] = "none"
 
 
 class _PairSpec(_LinkSpec):
@@ -523,4 +527,4 @@ def _accelerator(spec: _AcceleratorSpec) -> Accelerator:
 
 
 def _link(spec: _LinkSpec) -> Link:
-    return Link(spec.bandwidth_mbps, spec.latency_ms)
+    return Link(spec.bandwidth_mbps, spec.latency_ms, spec.wire)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.job import Rank
 from rankslice.framework.errors import Mistake
-from rankslice.framework.graph import Graph, Layer
+from rankslice.framework.graph import Graph, Layer, Tensor
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.pieces import SubModelFiles
 from rankslice.frontend.partition.partition import Partition, PartitionSegment
@@ -111,6 +111,10 @@ class Format(Generic[_M]):
     with_made_layers: Callable[[_M, Graph], _M] | None = None
     """Gives a model another graph, and makes the records of its made layers; ``None``: its layers
     cannot be made."""
+    wire_fault: Callable[[_M, str], str] = lambda model, dtype: ""
+    """Says why tensors of a model cannot be converted to a type and back; empty: they can."""
+    channel_axis: Callable[[_M, Tensor], int | None] = lambda model, tensor: None
+    """Names the axis along which integers may have scales of their own; ``None``: none."""
     channels_last: bool = False
     """Whether an image is [batch, rows, columns, channels], and not [batch, channels, rows,
     columns]."""

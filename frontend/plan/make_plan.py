@@ -20,7 +20,7 @@ from rankslice.backend.runtime.job import (
 from rankslice.framework.engines import other_engine
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.file_names import safe_file_name
-from rankslice.framework.graph import Crop, Layer, PartOf, Tensor as GraphTensor
+from rankslice.framework.graph import Crop, Layer, PartOf, Renamed, Tensor as GraphTensor
 from rankslice.framework.plan import MadeLayer, ModelInfo, Plan, SegmentLayers
 from rankslice.framework.wording import quoted
 from rankslice.frontend.partition.partition import Partition
@@ -70,8 +70,13 @@ def make_plan(
         for s in partition.segments
     )
     run = {layer.name for segment in partition.segments for layer in segment.layers}
-    made = tuple(_made(layer) for layer in graph.layers if layer.making and layer.name in run)
+    made = tuple(_made(layer) for layer in graph.layers if is_made(layer) and layer.name in run)
     return Plan(model, replace(job, window=job.path_length + 1), layers, partition.minimal, made)
+
+
+def is_made(layer: Layer) -> bool:
+    """Return whether the model has no such layer, under this name."""
+    return layer.making is not None and (bool(layer.origin) or layer.making != Renamed())
 
 
 def _made(layer: Layer) -> MadeLayer:

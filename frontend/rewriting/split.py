@@ -56,7 +56,7 @@ class Rewritten:
 
     graph: Graph
     assignment: Assignment
-    group_of: Mapping[str, Group]
+    group_of: Mapping[str, object]
     """Layers of different groups are in different segments."""
     warnings: tuple[str, ...] = ()
 

@@ -49,6 +49,7 @@ from rankslice.session.build_folder import (
     REFERENCE,
     WITHOUT,
     converted_name,
+    with_wires_name,
 )
 from rankslice.session.building.build_options import BuildOptions as BuildOptions
 from rankslice.session.building.planning import MakeMapping, Planned, Submodels, plan_model
@@ -59,6 +60,7 @@ from rankslice.session.building.replanning import (
     write_survival_files,
 )
 from rankslice.session.building.representative import SeenBounds, conversion_of, seen_bounds
+from rankslice.session.building.wires import conversions_of, find_scales
 from rankslice.session.run_folder import living_runs
 from rankslice.session.survival import SurvivalRecord, without
 
@@ -114,11 +116,16 @@ def build(
         platform,
         replace(options, sizes=seen.added_to(options.sizes)),
         where=partial(_place, kind.submodels if kind else "", options.share_cores),
+        scales=partial(find_scales, wanted=options.quantisation),
         on_step=on_step,
     )
+    if planned.unconverted is not None:
+        on_step("measuring conversions")
+        wires = conversions_of(planned.unconverted, planned.sent, options.quantisation)
+        planned = replace(planned, plan=replace(planned.plan, conversions=wires))
     raise_mistakes(_option_mistakes(planned.plan, planned.platform))
     raise_mistakes(planned.engine_mistakes())
-    conversion = conversion_of(planned.model, options.quantisation)
+    conversion = conversion_of(planned.model, options.quantisation, has_wires=bool(planned.sent))
     replanning = None
     mappings: dict[str, LayerMapping] = {}
     if options.survive or options.standby:
@@ -196,9 +203,10 @@ def _write(
             add_wheels=wheels_for(boards.boards, options.wheels, also),
             hashes=hashes,
         )
-    if kind.is_converted:
+    if kind.is_converted or planned.sent:
         on_step("converting the unsliced model")
-        graph, path = model.graph, folder / converted_name(kind.submodels)
+        name = with_wires_name if planned.sent else converted_name
+        graph, path = model.graph, folder / name(kind.submodels)
         brought = {tensor.name for tensor in graph.inputs}
         outputs = tuple(tensor for tensor in graph.outputs if tensor.name not in brought)
         whole = PartitionSegment(graph.layers, graph.inputs, outputs)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rankslice.backend.runtime.options import Preprocessing
 from rankslice.framework.option_records import comma_separated, option
+from rankslice.framework.platform import WIRES, Wire
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 
 
@@ -74,6 +75,12 @@ class BuildOptions:
         " they merge into.",
     )
     quantisation: Quantisation = field(default_factory=Quantisation)
+    wire: Wire | None = option(
+        None,
+        "Type of float32 tensors between boards (default: that of each link in the platform"
+        " file). int8 needs --representative.",
+        WIRES,
+    )
     video: bool = option(
         False,
         "Add OpenCV to the requirements of the board where frames enter, for run --input"

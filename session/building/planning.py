@@ -19,10 +19,10 @@ from rankslice.framework.errors import (
     raise_mistakes,
 )
 from rankslice.framework.files.ordinary_file import read_text
-from rankslice.framework.graph import Graph, Layer
+from rankslice.framework.graph import Graph, Layer, Scales, Tensor
 from rankslice.framework.mapping import Assignment, Mapping as LayerMapping, Placements
-from rankslice.framework.plan import ModelInfo, Plan
-from rankslice.framework.platform import Accelerator, Platform
+from rankslice.framework.plan import ModelInfo, Plan, WireConversion
+from rankslice.framework.platform import Accelerator, Platform, Wire
 from rankslice.framework.profile import OTHER_SIZES, Profile, profile_from_json
 from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.placement import place_ranks
@@ -34,8 +34,11 @@ from rankslice.frontend.formats.model_format import Arrangement
 from rankslice.frontend.partition.partition import Partition, in_turns, kept, partition
 from rankslice.frontend.plan.make_plan import make_plan
 from rankslice.frontend.plan.surge_route import join_ranks, with_surge
+from rankslice.frontend.rewriting.conversions import Sent, Wires, find_wires, with_conversions
 from rankslice.frontend.rewriting.split import split_layers
 from rankslice.session.building.build_options import BuildOptions
+
+FindScales: TypeAlias = Callable[[Model, Sequence[Tensor]], Mapping[str, Scales]]
 
 Submodels: TypeAlias = Sequence[Sequence[str]] | None
 """By entry of a mapping: the formats of its sub-models; ``None``: those of the model, if known."""
@@ -69,6 +72,10 @@ class Planned:
     """Those of ranks in turn that a profile decided."""
     profile: Profile | None = None
     """What was measured of the model, if a file with it is given."""
+    sent: tuple[Sent, ...] = ()
+    """What crosses between boards as another type."""
+    unconverted: Model | None = None
+    """The model without these conversions, if there are any."""
 
     @property
     def cuts(self) -> tuple[Partition, ...]:
@@ -110,6 +117,7 @@ def plan_model(
     options: BuildOptions,
     *,
     where: Callable[[LayerMapping, Platform, Submodels], Placements],
+    scales: FindScales = lambda model, tensors: {},
     on_step: Callable[[str], None] = lambda step: None,
 ) -> Planned:
     """Return the plan for a model, a mapping and a platform; the model's hash is left empty.
@@ -117,8 +125,9 @@ def plan_model(
     Args:
         mapping: accelerators and their layers, in a JSON file or not; or what makes it.
         options: what planning needs of them: horizontal, surge, profile, sizes, source_board,
-            literally.
+            literally, wire.
         where: finds the placements of the mapping's ranks, by their entries' formats.
+        scales: finds those of tensors that cross between boards as integers; without it they are 1.
 
     Raises:
         RankSliceError: with all mistakes that were found.
@@ -163,7 +172,7 @@ def plan_model(
 
     on_step("partitioning")
     weights: tuple[ChosenWeights, ...] = ()
-    planned = _planned(model_of_job, usual, options.source_board, literally)
+    planned = _planned(model_of_job, usual, options.source_board, None, literally)
     if profile is not None:
         assert measured
         sha256 = model_sha256(model_of_job.path)
@@ -172,10 +181,16 @@ def plan_model(
         times = KnownTimes(measured)
         if unweighted(usual.mapping):
             usual, weights = usual.weighed(planned.plan, times, profile.name)
-            planned = _planned(model_of_job, usual, options.source_board, literally)
+            planned = _planned(model_of_job, usual, options.source_board, None, literally)
+    wires = _wires(planned, usual, boards, options)
+    if wires.of:
+        raise_mistakes(_wire_mistakes(model_of_job, wires, other is not None, options, boards))
+        on_step("converting channels")
+        integers = [t for t in model_of_job.graph.tensors if "int8" in wires.kinds(t.name)]
+        planned = _converted(planned, usual, wires, scales(model_of_job, integers), literally)
     if other is not None:
         if profile is not None and unweighted(other.mapping):
-            equal = _planned(model_of_job, other, None, literally).plan
+            equal = _planned(model_of_job, other, None, None, literally).plan
             other, more = other.weighed(equal, times, profile.name)
             weights = tuple(dict.fromkeys((*weights, *more)))
         planned = _with_surge(planned, usual.placements, other, literally)
@@ -219,6 +234,59 @@ def _for_engines(model: Model, mapping: LayerMapping, boards: Platform) -> Model
     }
     fitted: Model = format_of(model.graph).for_engines(model, engines)
     return fitted
+
+
+def _wires(planned: Planned, placed: _Placed, boards: Platform, options: BuildOptions) -> Wires:
+    def wire(board: str, other: str) -> Wire:
+        link, _ = boards.link(board, other)
+        return options.wire or (link.wire if link else "none")
+
+    return find_wires(planned.model.graph, planned.plan, placed.placements.entries, wire)
+
+
+def _wire_mistakes(
+    model: Model, wires: Wires, has_surge: bool, options: BuildOptions, boards: Platform
+) -> Iterator[Mistake]:
+    kind, types = format_of(model.graph), dict.fromkeys(wires.of.values())
+    where = "--wire" if options.wire else f"{boards.name}: links"
+    otherwise = "leave float32 with --wire none"
+    if kind.with_made_layers is None:
+        found = f"channels of .{kind.name} models cannot be converted to {joined([*types])}"
+        yield Mistake(where, found, otherwise)
+    elif has_surge:
+        found = f"a job with a second route cannot send {joined([*types])}"
+        yield Mistake(where, found, f"leave out --surge, or {otherwise}")
+    for dtype in types if kind.with_made_layers is not None else ():
+        if fault := kind.wire_fault(model, dtype):
+            yield Mistake(where, f"{model.graph.name}: {fault}", otherwise)
+
+
+def _converted(
+    planned: Planned,
+    placed: _Placed,
+    wires: Wires,
+    scales: Mapping[str, Scales],
+    literally: bool,
+) -> Planned:
+    """Return the plan in which what crosses between boards is converted."""
+    with_made_layers = format_of(planned.model.graph).with_made_layers
+    assert with_made_layers
+    graph, assignment = planned.model.graph, placed.assignment
+    wired = with_conversions(graph, assignment, placed.group_of, wires, scales)
+    model: Model = with_made_layers(planned.model, wired.graph.graph)
+    placed = replace(
+        placed,
+        assignment=wired.graph.assignment,
+        group_of=wired.graph.group_of,
+        warnings=(*placed.warnings, *wired.graph.warnings),
+    )
+    job = planned.plan.job
+    converted = _planned(model, placed, job.source, job.sink, literally)
+    conversions = (
+        WireConversion(one.tensor.name, one.sent.name, one.sent.dtype) for one in wired.sent
+    )
+    plan = replace(converted.plan, conversions=tuple(conversions))
+    return replace(converted, plan=plan, sent=wired.sent, unconverted=planned.model)
 
 
 def _submodels(graph: Graph, assignment: Assignment) -> Submodels:
@@ -300,7 +368,7 @@ def plan_mapping(model: Model, mapping: LayerMapping, placements: Placements) ->
         RankSliceError: with all mistakes that were found.
     """
     placed = _Placed(mapping, placements, assign(mapping, model.graph))
-    return _planned(*_with_parts(model, placed), None, literally=False)
+    return _planned(*_with_parts(model, placed), None, None, literally=False)
 
 
 def _with_parts(model: Model, placed: _Placed) -> tuple[Model, _Placed]:
@@ -320,13 +388,21 @@ def _with_parts(model: Model, placed: _Placed) -> tuple[Model, _Placed]:
     )
 
 
-def _planned(loaded: Model, placed: _Placed, source_board: str | None, literally: bool) -> Planned:
+def _planned(
+    loaded: Model,
+    placed: _Placed,
+    source: str | int | None,
+    sink: int | None,
+    literally: bool,
+) -> Planned:
+    """Return the plan; ``source``: where frames enter, a rank or its board."""
     cut, warnings = _cut(loaded, placed, literally)
     placements = placed.placements
-    source = _source_rank(cut, placements.ranks, source_board)
+    if isinstance(source, str):
+        source = _source_rank(cut, placements.ranks, source)
     kind = format_of(loaded.graph)
     info = ModelInfo(loaded.graph.name, sha256="", format=kind.submodels or kind.name)
-    plan = make_plan(info, cut, placements.ranks, source_rank=source)
+    plan = make_plan(info, cut, placements.ranks, source_rank=source, sink_rank=sink)
     warnings = (*placed.warnings, *warnings)
     return Planned(loaded, cut, plan, (*placements.warnings, *loaded.graph.warnings, *warnings))
 
@@ -339,10 +415,8 @@ def _cut(loaded: Model, placed: _Placed, literally: bool) -> tuple[Partition, tu
     return cut, tuple(arranged.warnings)
 
 
-def _source_rank(cut: Partition, placements: Sequence[Rank], board: str | None) -> int | None:
+def _source_rank(cut: Partition, placements: Sequence[Rank], board: str) -> int:
     """Return the rank on ``board`` that a frame reaches first."""
-    if board is None:
-        return None
     for segment in cut.segments:
         if placements[segment.rank].board == board:
             return segment.rank

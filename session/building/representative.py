@@ -30,17 +30,22 @@ from rankslice.frontend.partition.partition import PartitionSegment
 from rankslice.session.building.build_options import Quantisation
 
 _MAX_FRAMES = 1000
-_QUANTIZE, _REPRESENTATIVE = "--quantize", "--representative"
+_QUANTIZE, REPRESENTATIVE = "--quantize", "--representative"
 
 _Shape: TypeAlias = tuple[int, ...]
 
 
-def conversion_of(model: Model, wanted: Quantisation) -> Conversion:
+def conversion_of(model: Model, wanted: Quantisation, *, has_wires: bool = False) -> Conversion:
     """Check how a model is to be converted, and open its representative frames.
+
+    Args:
+        has_wires: whether these frames also serve conversions of what crosses between boards.
 
     Raises:
         RankSliceError: the options do not fit the model, or each other; or frames cannot be read.
     """
+    if not format_of(model.graph).is_converted and has_wires:
+        wanted = replace(wanted, representative=None)
     raise_mistakes(_mistakes(model, wanted))
     if wanted.representative is None or not format_of(model.graph).is_converted:
         return Conversion(wanted.kind)
@@ -51,10 +56,10 @@ def conversion_of(model: Model, wanted: Quantisation) -> Conversion:
         options = RunOptions((str(wanted.representative),), preprocessing=wanted.preprocessing)
         source = open_source(options, specs)
     except JobError as error:
-        raise RankSliceError(Mistake(_REPRESENTATIVE, str(error))) from None
+        raise RankSliceError(Mistake(REPRESENTATIVE, str(error))) from None
     if not source.can_replay:  # each sub-model is converted with the same frames
         found = f"frames of {wanted.representative} cannot be read twice"
-        raise RankSliceError(Mistake(_REPRESENTATIVE, found, f"expected {accepted()}"))
+        raise RankSliceError(Mistake(REPRESENTATIVE, found, f"expected {accepted()}"))
     return Conversion(wanted.kind, lambda: _frames(source, specs))
 
 
@@ -67,22 +72,22 @@ def _mistakes(model: Model, wanted: Quantisation) -> Iterator[Mistake]:
     if format_of(model.graph).shows_bounds and wanted.kind == "float32":
         return
     if not possible and (wanted.kind != "float32" or wanted.representative):
-        option = _REPRESENTATIVE if wanted.representative else _QUANTIZE
+        option = REPRESENTATIVE if wanted.representative else _QUANTIZE
         found = f"{model.graph.name} is not converted: its slices are copies of its parts"
         yield Mistake(option, found, "quantise the model before it is sliced")
     elif possible and wanted.kind in KINDS and wanted.kind not in possible:
         found = f"slices of {model.graph.name} cannot be {wanted.kind}"
         yield Mistake(_QUANTIZE, found, f"expected {joined(possible, 'or')}")
     elif is_int8 and wanted.representative is None:
-        expected = f"give {_REPRESENTATIVE} with representative frames"
+        expected = f"give {REPRESENTATIVE} with representative frames"
         yield Mistake(_QUANTIZE, "int8 needs the range of each activation", expected)
     elif not is_int8 and wanted.representative is not None:
         found = f"has no effect for {wanted.kind}"
-        yield Mistake(_REPRESENTATIVE, found, f"give {_QUANTIZE} int8, too")
+        yield Mistake(REPRESENTATIVE, found, f"give {_QUANTIZE} int8, too")
 
 
 def _frames(source: Source, specs: Sequence[JobTensor]) -> Iterator[list[NDArray[Any]]]:
-    for index in _frame_numbers(source):
+    for index in frame_numbers(source):
         slots = [np.empty(spec.shape, spec.dtype) for spec in specs]
         try:
             source.read(index, slots)
@@ -91,7 +96,7 @@ def _frames(source: Source, specs: Sequence[JobTensor]) -> Iterator[list[NDArray
         yield slots
 
 
-def _frame_numbers(source: Source) -> range:
+def frame_numbers(source: Source) -> range:
     return range(_MAX_FRAMES if source.frames is None else min(source.frames, _MAX_FRAMES))
 
 
@@ -141,9 +146,9 @@ def seen_bounds(model: Model, frames: Path, preprocessing: Preprocessing) -> See
                 return SeenBounds()
             shapes = _shapes(model, unknown, source)
     except JobError as error:
-        raise RankSliceError(Mistake(_REPRESENTATIVE, on_one_line(str(error)))) from None
+        raise RankSliceError(Mistake(REPRESENTATIVE, on_one_line(str(error)))) from None
     if not shapes:
-        raise RankSliceError(Mistake(_REPRESENTATIVE, f"{frames} has no frames"))
+        raise RankSliceError(Mistake(REPRESENTATIVE, f"{frames} has no frames"))
     of_one_rank = {
         name: seen for name, seen in shapes.items() if len({len(shape) for shape in seen}) == 1
     }
@@ -192,7 +197,7 @@ def _shapes(model: Model, tensors: Sequence[Tensor], source: Source) -> dict[str
         except Exception as error:  # onnxruntime's exceptions have no common base class
             reason = str(error).replace(f"{folder.path}/", "")
             raise JobError(f"onnxruntime cannot run the unsliced model: {reason}") from None
-        for index in _frame_numbers(source):
+        for index in frame_numbers(source):
             try:
                 source.read(index, list(slots.values()))
                 feeds = {name: values_in(slot) for name, slot in slots.items()}

@@ -215,7 +215,7 @@ def _network_findings(
     network = BoardLinks({**talks, HERE: here}, {**addresses, HERE: own})
     yield from _launcher_findings([answer.board.name for answer in far], own, network)
     for pair in measured_pairs(measure_routes(network, list(addresses))):
-        yield from _pair_findings(pair, addresses, _link(platform, pair.boards))
+        yield from _pair_findings(pair, addresses, platform.link(*pair.boards)[0])
 
 
 def _launcher_findings(names: Sequence[str], own: str, network: BoardLinks) -> Iterator[Finding]:
@@ -226,13 +226,6 @@ def _launcher_findings(names: Sequence[str], own: str, network: BoardLinks) -> I
         if complaint:
             found = f"cannot connect to this machine at {own}: {complaint}"
         yield _judged(name, "firewall", found, remedy if complaint else "")
-
-
-def _link(platform: Platform, boards: tuple[str, str]) -> Link | None:
-    for first, second, link in platform.links:
-        if {first, second} == set(boards):
-            return link
-    return platform.default_link
 
 
 def _pair_findings(

@@ -10,8 +10,8 @@ from rankslice.backend.runtime.sinks.results import Results
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import quoted
-from rankslice.measurement.verify import Comparison, Verification, explained
-from rankslice.session.build_folder import built_model, reference_model
+from rankslice.measurement.verify import Comparison, ConversionEffect, Verification, explained
+from rankslice.session.build_folder import built_model, reference_model, unsliced_model
 from rankslice.session.prepare import PreparedRun
 from rankslice.session.verification.first_difference import agreement_at_cuts, first_difference
 from rankslice.session.verification.unsliced_outputs import unsliced_outputs
@@ -34,7 +34,31 @@ def verified(
     on_verified: Callable[[int], None] = lambda count: None,
     on_search: Callable[[], None] = lambda: None,
 ) -> Verification:
-    """Compare the results of a run with the unsliced model; explain a difference."""
+    """Compare the results of a run with the unsliced model; explain a difference.
+
+    If tensors are converted between boards, so they are in that model. Then the results are
+    compared with those of the model without conversions, too, which decides nothing.
+    """
+    verdict = _verdict(prepared, reference, results, arrivals, tolerance, on_verified, on_search)
+    if not prepared.plan.conversions:
+        return verdict
+    original = unsliced_model(prepared.folder, prepared.plan, "verify a run")
+    effect = ConversionEffect()
+    outputs = [results.frames(number) for number in range(len(results.outputs))]
+    for place, expected in enumerate(unsliced_outputs(prepared, original, arrivals)):
+        effect.add(expected, [frames[place] for frames in outputs])
+    return replace(verdict, unconverted=effect.result())
+
+
+def _verdict(
+    prepared: PreparedRun,
+    reference: Path,
+    results: Results,
+    arrivals: Sequence[int],
+    tolerance: float | None,
+    on_verified: Callable[[int], None],
+    on_search: Callable[[], None],
+) -> Verification:
     comparison = _compared(prepared, reference, results, arrivals, on_verified)
     exact = prepared.options.exact
     plan = prepared.plan

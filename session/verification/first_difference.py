@@ -195,7 +195,7 @@ def _unsliced(
     Parts of tensors, which cross where layers are split, are left out: it makes none.
     """
     plan, source = prepared.plan, prepared.source
-    model = built_model(prepared.folder, plan, "compare tensors")
+    model = built_model(prepared.folder, plan, "compare tensors", converts=True)
     inputs = [spec.name for spec in job.inputs]
     names = dict.fromkeys(name for segment in job.segments for name in segment.outputs)
     wanted = [name for name in names if name not in inputs]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rankslice.frontend.formats.model_format import Format
 from rankslice.frontend.formats.onnx.forms import onnx_forms
 from rankslice.frontend.formats.onnx.macs import onnx_macs
-from rankslice.frontend.formats.onnx.making import with_made_layers
+from rankslice.frontend.formats.onnx.making import channel_axis, wire_fault, with_made_layers
 from rankslice.frontend.formats.onnx.quantised_cuts import quantised_cut_warnings
 from rankslice.frontend.formats.onnx.reader import read_metadata, read_onnx
 from rankslice.frontend.formats.onnx.writer import onnx_submodel
@@ -22,4 +22,6 @@ FORMAT = Format(
     shows_bounds=True,
     forms=onnx_forms,
     with_made_layers=with_made_layers,
+    wire_fault=wire_fault,
+    channel_axis=channel_axis,
 )

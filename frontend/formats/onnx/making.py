@@ -8,23 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from onnx import GraphProto, NodeProto, helper
 
 from rankslice.framework.graph import (
     ByteRange,
+    Convert,
     Crop,
     Graph,
     Join,
     Layer,
     PartOf,
+    Scales,
     Sum,
     Tensor,
     Transpose,
     Weight,
-    values_bytes,
 )
 from rankslice.frontend.formats.onnx.nodes import attributes_of, operators_of, opset_of
-from rankslice.frontend.formats.onnx.reader import OnnxModel
+from rankslice.frontend.formats.onnx.reader import OnnxModel, inner_data_of
+from rankslice.frontend.formats.onnx.types import element_type
 from rankslice.frontend.formats.onnx.weights import constant_values
 from rankslice.frontend.formats.pieces import piece_bytes
 
@@ -33,20 +36,50 @@ _RESHAPE_HAS_OPERAND, _SLICE_HAS_OPERANDS, _PAD_HAS_OPERANDS, _GEMM_NEEDS_NO_BIA
 
 _ADDED_AT_ONCE = 2
 
+_HAS_TYPE = {"float16": 6, "bfloat16": 13, "int8": 10}
+"""The first version of ONNX's operators that converts to a type."""
+_HAS_AXIS = 13
+"""The first one that quantises each channel by itself."""
+
 _NOWHERE = ByteRange(Path(), 0, 0)
 
 
 def with_made_layers(model: OnnxModel, graph: Graph) -> OnnxModel:
-    """Return a model with another graph, whose made layers have got their nodes."""
+    """Return a model with another graph, whose made layers have got their nodes.
+
+    Layers that the model has already are left as they are.
+    """
     maker = _Maker(model)
-    layers = tuple(maker.layer(layer) if layer.making else layer for layer in graph.layers)
+    known = {layer.name: layer for layer in model.graph.layers}
+    layers = tuple(
+        maker.layer(layer) if layer.making and known.get(layer.name) is not layer else layer
+        for layer in graph.layers
+    )
     weights = {weight.name: weight for layer in layers for weight in layer.weights}
     weights = {**{weight.name: weight for weight in graph.weights}, **weights}
     return replace(
         model,
         graph=replace(graph, layers=layers, weights=tuple(weights.values())),
-        operators={**model.operators, **maker.operators},
+        operators=maker.operators,
+        inner_data=maker.inner_data,
     )
+
+
+def wire_fault(model: OnnxModel, dtype: str) -> str:
+    version, needed = opset_of(model.opsets), _HAS_TYPE[dtype]
+    return "" if version >= needed else f"it has operators of version {version}, not {needed}"
+
+
+def channel_axis(model: OnnxModel, tensor: Tensor) -> int | None:
+    """Return the axis of an image's channels, or of a token's features, if its size is fixed."""
+    axis = {3: 2, 4: 1, 5: 1}.get(len(tensor.shape or ()))
+    if (
+        axis is None
+        or opset_of(model.opsets) < _HAS_AXIS
+        or (tensor.symbols and tensor.symbols[axis])
+    ):
+        return None
+    return axis
 
 
 class _Maker:
@@ -55,20 +88,23 @@ class _Maker:
         self._opset = opset_of(model.opsets)
         self._read: dict[Weight, Weight] = {}
         self.operators = dict(model.operators)
+        self.inner_data = dict(model.inner_data)
 
     def layer(self, layer: Layer) -> Layer:
         operands: list[Tensor | Weight | None] = [
             self._plain(o) if isinstance(o, Weight) else o for o in layer.operands
         ]
         node = NodeProto()
-        if isinstance(layer.making, PartOf):
-            assert isinstance(layer.record, ByteRange)
+        if layer.record:  # a layer of the model, or one that was made and has other names now
             node.CopyFrom(GraphProto.FromString(piece_bytes(layer.record)).node[0])
-            operands = self._changed(layer, node, operands, dict(layer.making.changes))
+            if isinstance(layer.making, PartOf):
+                operands = self._changed(layer, node, operands, dict(layer.making.changes))
             if layer.op == "Gemm" and operands[2:] == [None] and self._opset < _GEMM_NEEDS_NO_BIAS:
                 operands[2] = _zero(layer)
         elif isinstance(layer.making, Crop):
             operands += self._sliced(layer, node, layer.making)
+        elif isinstance(layer.making, Convert):
+            operands += _converted(layer, node, layer.making.scales)
         elif isinstance(layer.making, Join):
             node.op_type = "Concat"
             node.attribute.append(helper.make_attribute("axis", layer.making.axis))
@@ -84,13 +120,18 @@ class _Maker:
             operands.pop()
         node.ClearField("input")
         node.input.extend(operand.name if operand else "" for operand in operands)
+        results = iter(layer.outputs)
+        names = [next(results).name if name else "" for name in node.output or layer.outputs]
         node.ClearField("output")
-        node.output.extend(tensor.name for tensor in layer.outputs)
-        self.operators[layer.name] = operators_of([node], {})
+        node.output.extend(names)
+        self.operators.setdefault(layer.name, operators_of([node], {}))
         weights = dict.fromkeys(one for one in operands if isinstance(one, Weight))
+        record = GraphProto(node=[node]).SerializeToString()
+        if inner := inner_data_of(self._model, layer.record):
+            self.inner_data[record] = inner
         return replace(
             layer,
-            record=GraphProto(node=[node]).SerializeToString(),
+            record=record,
             operands=tuple(operands),
             weights=tuple(weights),
             attributes=attributes_of(node),
@@ -185,15 +226,30 @@ def _set(node: NodeProto, name: str, value: int | Sequence[int] | None) -> None:
         node.attribute.append(helper.make_attribute(name, value))
 
 
+def _converted(layer: Layer, node: NodeProto, scales: Scales | None) -> Iterator[Weight]:
+    if scales is None:
+        node.op_type = "Cast"
+        node.attribute.append(helper.make_attribute("to", element_type(layer.outputs[0].dtype)))
+        return
+    is_back = layer.outputs[0].dtype == "float32"
+    node.op_type = "DequantizeLinear" if is_back else "QuantizeLinear"
+    shape = () if scales.axis is None else (len(scales.scales),)
+    if scales.axis is not None:
+        node.attribute.append(helper.make_attribute("axis", scales.axis))
+    yield _constant(layer, "scale", np.asarray(scales.scales, "<f4").reshape(shape))
+    yield _constant(layer, "zero point", np.asarray(scales.zero_points, np.int8).reshape(shape))
+
+
 def _zero(layer: Layer) -> Weight:
-    dtype = layer.outputs[0].dtype
-    content = bytes(values_bytes(dtype, (1,)))
-    name = f"no bias of {layer.name}"
-    return Weight(name, dtype, (1,), len(content), _NOWHERE, None, content=content)
+    return _constant(layer, "no bias", np.zeros(1, layer.outputs[0].dtype))
 
 
 def _integers(layer: Layer, what: str, values: Sequence[int]) -> Weight:
-    """Return a made operand: a list of int64."""
-    content = np.asarray(values, "<i8").tobytes()
-    name = f"{what} of {layer.name}"
-    return Weight(name, "int64", (len(values),), len(content), _NOWHERE, None, content=content)
+    return _constant(layer, what, np.asarray(values, "<i8"))
+
+
+def _constant(layer: Layer, what: str, values: NDArray[Any]) -> Weight:
+    """Return a made operand."""
+    name, content = f"{what} of {layer.name}", values.tobytes()
+    dtype = values.dtype.name
+    return Weight(name, dtype, values.shape, len(content), _NOWHERE, None, content=content)

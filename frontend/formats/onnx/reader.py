@@ -65,13 +65,13 @@ class OnnxModel:
     """Names of layers with a branch that may be for other sizes, and so never taken."""
     fixed_inputs: frozenset[str]
     """Names of the inputs whose sizes are fixed in the file."""
-    inner_data: Mapping[ByteRange, tuple[ByteRange, ...]]
+    inner_data: Mapping[ByteRange | bytes, tuple[ByteRange, ...]]
     """Values in other files that constants within a layer or a function have, by the record of
     that layer or function; those without are missing."""
 
 
 def inner_data_of(model: OnnxModel, record: ByteRange | bytes) -> tuple[ByteRange, ...]:
-    return model.inner_data.get(record, ()) if isinstance(record, ByteRange) else ()
+    return model.inner_data.get(record, ())
 
 
 def read_onnx(path: Path, sizes: GivenSizes = NO_SIZES) -> OnnxModel:
@@ -174,12 +174,12 @@ def _parse(file: WireFile, scan: Scan) -> ModelProto:
 
 def _inner_data(
     path: Path, scan: Scan, model: ModelProto, nodes: Mapping[str, NodeProto]
-) -> dict[ByteRange, tuple[ByteRange, ...]]:
+) -> dict[ByteRange | bytes, tuple[ByteRange, ...]]:
     owners = [
         *((f"layer {quoted(name)}", [node]) for name, node in nodes.items()),
         *((f"function {quoted(function.name)}", function.node) for function in model.functions),
     ]
-    data = {
+    data: dict[ByteRange | bytes, tuple[ByteRange, ...]] = {
         field.record(path): inner_data(f"{path}: {name}", path, held)
         for (name, held), field in zip(owners, (*scan.nodes, *scan.functions), strict=True)
     }

@@ -1,0 +1,174 @@
+"""What representative frames show of tensors that cross between boards as fewer bits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rankslice.backend.runtime.engines import EngineSettings, open_engine
+from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.sizes import make_slot, values_in
+from rankslice.backend.runtime.sources import EndOfStreamError, open_source
+from rankslice.backend.temporary import temporary_folder
+from rankslice.framework.engines import default_engine
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.graph import Scales, Tensor
+from rankslice.framework.plan import WireConversion
+from rankslice.framework.wording import on_one_line, quoted
+from rankslice.frontend.formats import Model, format_of, submodel_files
+from rankslice.frontend.formats.pieces import write_submodel
+from rankslice.frontend.partition.partition import PartitionSegment
+from rankslice.frontend.rewriting.conversions import Sent
+from rankslice.session.building.build_options import Quantisation
+from rankslice.session.building.representative import REPRESENTATIVE, frame_numbers
+
+_LOWEST, _HIGHEST = -128, 127
+
+
+def find_scales(model: Model, tensors: Sequence[Tensor], wanted: Quantisation) -> dict[str, Scales]:
+    """Return scales for int8 by which the representative frames use all integers.
+
+    Each channel has its own where the format can, unless the frames have nothing but zeros there:
+    then it has that of the whole tensor.
+
+    Raises:
+        RankSliceError: there are no representative frames, or they cannot be computed.
+    """
+    if not tensors:
+        return {}
+    if wanted.representative is None:
+        expected = "give --representative with frames like those that will come"
+        raise RankSliceError(Mistake("--wire", "int8 needs the range of each tensor", expected))
+    channel_axis = format_of(model.graph).channel_axis
+    axes = [channel_axis(model, tensor) for tensor in tensors]
+    lows: list[Any] = [0.0] * len(tensors)
+    highs: list[Any] = [0.0] * len(tensors)
+    for frame in _values(model, tensors, wanted):
+        for number, (values, axis) in enumerate(zip(frame, axes, strict=True)):
+            others = tuple(other for other in range(values.ndim) if other != axis)
+            over = others if axis is not None else None
+            lows[number] = np.minimum(lows[number], values.min(axis=over, initial=0.0))
+            highs[number] = np.maximum(highs[number], values.max(axis=over, initial=0.0))
+    return {
+        tensor.name: _scales(np.atleast_1d(low), np.atleast_1d(high), axis)
+        for tensor, low, high, axis in zip(tensors, lows, highs, axes, strict=True)
+    }
+
+
+def _scales(low: NDArray[Any], high: NDArray[Any], axis: int | None) -> Scales:
+    is_empty = low == high
+    low, high = np.where(is_empty, low.min(), low), np.where(is_empty, high.max(), high)
+    steps = ((high - low) / (_HIGHEST - _LOWEST)).astype(np.float32)
+    scales = np.where(steps > 0, steps, np.float32(1))
+    zeros = np.clip(np.rint(_LOWEST - low / scales), _LOWEST, _HIGHEST).astype(int)
+    return Scales(tuple(scales.tolist()), tuple(zeros.tolist()), axis)
+
+
+def conversions_of(
+    model: Model, sent: Sequence[Sent], wanted: Quantisation
+) -> tuple[WireConversion, ...]:
+    """Return what is converted, with the errors in the representative frames, if there are any.
+
+    Args:
+        model: without the conversions.
+
+    Raises:
+        RankSliceError: frames cannot be computed, or a value is too large for float16.
+    """
+    errors, lows, highs = (np.full(len(sent), value) for value in (0.0, np.inf, -np.inf))
+    tensors = [one.tensor for one in sent]
+    for frame in _values(model, tensors, wanted) if wanted.representative else ():
+        for number, (values, one) in enumerate(zip(frame, sent, strict=True)):
+            if values.size:
+                # NaN is no error of the conversion; a number that becomes infinite is.
+                with np.errstate(over="ignore", invalid="ignore"):
+                    distances = np.abs(through_wire(values, one.sent.dtype, one.scales) - values)
+                errors[number] = max(errors[number], np.nan_to_num(distances, posinf=np.inf).max())
+                lows[number] = min(lows[number], values.min())
+                highs[number] = max(highs[number], values.max())
+    raise_mistakes(
+        Mistake(
+            f"--wire: tensor {quoted(one.tensor.name)}",
+            f"a representative frame has values beyond {one.sent.dtype}",
+            "choose bfloat16, which has the range of float32",
+        )
+        for one, error in zip(sent, errors.tolist(), strict=True)
+        if not np.isfinite(error)
+    )
+    is_measured = np.isfinite(lows)
+    return tuple(
+        WireConversion(
+            one.tensor.name,
+            one.sent.name,
+            one.sent.dtype,
+            float(errors[number]) if is_measured[number] else None,
+            float(highs[number] - lows[number]) if is_measured[number] else None,
+        )
+        for number, one in enumerate(sent)
+    )
+
+
+def through_wire(
+    values: NDArray[np.float32], dtype: str, scales: Scales | None
+) -> NDArray[np.float32]:
+    """Return what the reader of a tensor gets; values are rounded to the nearest, ties to even."""
+    if dtype == "float16":
+        return values.astype(np.float16).astype(np.float32)
+    if dtype == "bfloat16":
+        bits = np.ascontiguousarray(values).view(np.uint32)
+        rounded = bits + (0x7FFF + ((bits >> 16) & 1)).astype(np.uint32)
+        return (rounded & np.uint32(0xFFFF0000)).view(np.float32)
+    scales = scales or Scales()
+    shape = [1] * values.ndim
+    if scales.axis is not None:
+        shape[scales.axis] = -1
+    scale = np.asarray(scales.scales, np.float32).reshape(shape)
+    zero = np.asarray(scales.zero_points, np.float32).reshape(shape)
+    integers = np.clip(np.rint(values / scale) + zero, _LOWEST, _HIGHEST)
+    return np.asarray((integers - zero) * scale, np.float32)
+
+
+def _values(
+    model: Model, tensors: Sequence[Tensor], wanted: Quantisation
+) -> Iterator[list[NDArray[np.float32]]]:
+    """Yield tensors of the unsliced model, frame by frame."""
+    graph = model.graph
+    options = RunOptions((str(wanted.representative),), preprocessing=wanted.preprocessing)
+    inputs = [tensor.in_job() for tensor in graph.inputs]
+    brought = {tensor.name for tensor in graph.inputs}
+    made = tuple(tensor for tensor in tensors if tensor.name not in brought)
+    outputs = [tensor.in_job() for tensor in made]
+    slots = {spec.name: make_slot(spec) for spec in (*inputs, *outputs)}
+    submodels = format_of(graph).submodels
+    engine = open_engine(default_engine(submodels), EngineSettings())
+    try:
+        with temporary_folder() as folder, closing(open_source(options, inputs)) as source:
+            if not source.can_replay:
+                raise JobError(f"frames of {wanted.representative} cannot be read twice")
+            path = folder.path / f"model.{submodels}"
+            part = PartitionSegment(graph.layers, graph.inputs, made)
+            if made:
+                write_submodel(submodel_files(model, part, name=path.name), path)
+                engine.load(path, inputs, outputs)
+            count = 0
+            for index in frame_numbers(source):
+                try:
+                    source.read(index, [slots[spec.name] for spec in inputs])
+                except EndOfStreamError:
+                    break
+                if made:
+                    feeds = [values_in(slots[spec.name]) for spec in inputs]
+                    engine.run(feeds, [slots[spec.name] for spec in outputs])
+                count += 1
+                yield [values_in(slots[tensor.name]) for tensor in tensors]
+            if not count:
+                raise JobError(f"{wanted.representative} has no frames")
+    except JobError as error:
+        raise RankSliceError(Mistake(REPRESENTATIVE, on_one_line(str(error)))) from None
+    finally:
+        engine.close()

@@ -18,6 +18,7 @@ FORMAT = Format(
     macs=tflite_macs,
     forms=lambda model: tflite_form,
     with_made_layers=with_made_layers,
+    wire_fault=lambda model, dtype: f"tensors of .tflite models cannot be sent as {dtype}",
     channels_last=True,
     mistakes=lambda model, cut, ranks: (
         *flex_mistakes(model, cut, ranks),

@@ -105,8 +105,10 @@ class _Maker:
             self._part(layer, making)
         elif isinstance(making, Sum):
             self._sum(layer, making)
-        else:
+        elif isinstance(making, Crop | Join | Transpose):
             self._moved(layer, making)
+        else:
+            raise TypeError(f"{type(making).__name__}: format.py refuses conversions by name")
         end = len(self.editor.operators)
         self.operators_of[layer.name] = tuple(range(start, end))
         self.bodies += [bodies] * (end - start)

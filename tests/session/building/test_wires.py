@@ -1,0 +1,137 @@
+"""Channels between boards that carry other types: sub-models against the unsliced model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from rankslice.backend.runtime.engines import EngineSettings, open_engine
+from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
+from rankslice.backend.runtime.options import RunOptions
+from rankslice.backend.runtime.sizes import make_slot
+from rankslice.framework.errors import RankSliceError
+from rankslice.framework.graph import Scales
+from rankslice.framework.mapping import Mapping, MappingEntry
+from rankslice.framework.platform import Wire
+from rankslice.session.build_folder import with_wires_name
+from rankslice.session.building.build import Build, BuildOptions, build
+from rankslice.session.building.build_options import Quantisation
+from rankslice.session.building.wires import through_wire
+from rankslice.session.run import prepare, run
+
+DIGITS = Path(__file__).parents[3] / "models" / "digits.onnx"
+BOARDS = """
+boards: {{a: {{host: localhost, cores: 2}}, b: {{host: localhost, cores: 2}}}}
+links: {{default: {{bandwidth_mbps: 100, latency_ms: 0.2, wire: {wire}}}}}
+"""
+CHAIN = {"a_cpu0": ("conv1..pool1",), "b_cpu1": ("conv3..softmax",)}
+SKIPS = {"a_cpu0": ("conv1..conv3", "shortcut"), "b_cpu1": ("relu3..conv4", "add..softmax")}
+THERE_AND_BACK = {"b_cpu0": ("conv1..relu2", "add..softmax"), "a_cpu1": ("pool1..shortcut",)}
+
+
+def built(
+    tmp_path: Path, mapping: dict[str, tuple[str, ...]], link: str, wire: Wire | None = None
+) -> Build:
+    frames = np.random.default_rng(1).random((8, 1, 1, 8, 8), np.float32)
+    np.save(tmp_path / "frames.npy", frames[:, 0])
+    platform = tmp_path / "boards.yaml"
+    platform.write_text(BOARDS.format(wire=link))
+    wanted = Quantisation(representative=tmp_path / "frames.npy")
+    entries = tuple(MappingEntry(key, layers) for key, layers in mapping.items())
+    return build(
+        DIGITS,
+        Mapping("mapping", entries),
+        platform,
+        tmp_path / "out",
+        BuildOptions(quantisation=wanted, wire=wire),
+    )
+
+
+def computed(
+    file: Path, made: Build, inputs: tuple[str, ...], outputs: tuple[str, ...], slots
+) -> None:
+    specs = made.plan.job.tensors
+    engine = open_engine("onnxruntime", EngineSettings(exact=True))
+    engine.load(file, *([specs[name] for name in names] for names in (inputs, outputs)))
+    engine.run(*([slots[name] for name in names] for names in (inputs, outputs)))
+    engine.close()
+
+
+@pytest.mark.parametrize("wire", ["float16", "bfloat16", "int8"])
+@pytest.mark.parametrize("mapping", [CHAIN, SKIPS, THERE_AND_BACK])
+def test_segments_are_bit_equal_to_the_unsliced_model_with_the_same_conversions(
+    tmp_path: Path, mapping: dict[str, tuple[str, ...]], wire: str
+) -> None:
+    made = built(tmp_path, mapping, wire)
+    job = made.plan.job
+    slots = {name: make_slot(spec) for name, spec in job.tensors.items()}
+    slots["image"][:] = np.load(tmp_path / "frames.npy")[0]
+    for segment in made.plan.segments:
+        file = made.folder / segment.file
+        computed(file, made, segment.inputs, segment.outputs, slots)
+    sliced = slots["probabilities"].copy()
+    whole = made.folder / with_wires_name("onnx")
+    computed(whole, made, ("image",), ("probabilities",), slots)
+    assert sliced.tobytes() == slots["probabilities"].tobytes()
+    crossing = {job.tensors[c.tensor].dtype for c in job.channels}
+    assert {wire} == crossing
+    for conversion in made.plan.conversions:
+        assert 0 < conversion.max_error < 0.02 * conversion.value_range
+
+
+def test_channels_of_one_board_and_with_wire_none_stay_float32(tmp_path: Path) -> None:
+    one_board = {"a_cpu0": CHAIN["a_cpu0"], "a_cpu1": CHAIN["b_cpu1"]}
+    (tmp_path / "1").mkdir()
+    made = built(tmp_path / "1", one_board, "float16")
+    assert () == made.plan.conversions
+    other = built(tmp_path, CHAIN, "float16", wire="none")
+    assert {"float32"} == {tensor.dtype for tensor in other.plan.job.tensors.values()}
+    assert not (other.folder / with_wires_name("onnx")).exists()
+
+
+def test_int8_needs_representative_frames(tmp_path: Path) -> None:
+    platform = tmp_path / "boards.yaml"
+    platform.write_text(BOARDS.format(wire="int8"))
+    entries = tuple(MappingEntry(key, layers) for key, layers in CHAIN.items())
+    with pytest.raises(RankSliceError, match="int8 needs the range of each tensor"):
+        build(DIGITS, Mapping("mapping", entries), platform, tmp_path / "out")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8"])
+def test_errors_are_those_of_the_engine(dtype: str) -> None:
+    values = np.random.default_rng(0).normal(size=(2, 3, 5)).astype(np.float32)
+    scales = Scales((0.02, 0.03, 0.04), (-3, 0, 5), 1) if dtype == "int8" else None
+    there, back = {
+        "float16": ("Cast<to = 10>(x)", "Cast<to = 1>(h)"),
+        "bfloat16": ("Cast<to = 16>(x)", "Cast<to = 1>(h)"),
+        "int8": (
+            "QuantizeLinear<axis = 1>(x, scale, zero)",
+            "DequantizeLinear<axis = 1>(h, scale, zero)",
+        ),
+    }[dtype]
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[2,3,5] x) => (float[2,3,5] y)'
+        " <float[3] scale = {0.02, 0.03, 0.04}, int8[3] zero = {-3, 0, 5}>"
+        f" {{ h = {there}  y = {back} }}"
+    )
+    session = load_onnxruntime().InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    (expected,) = session.run(None, {"x": values})
+    assert expected.tobytes() == through_wire(values, dtype, scales).tobytes()
+
+
+@pytest.mark.ci
+def test_a_job_agrees_with_both_unsliced_models(tmp_path: Path) -> None:
+    made = built(tmp_path, CHAIN, "float16")
+    options = RunOptions((str(tmp_path / "frames.npy"),), exact=True)
+    verdict = run(prepare(made.folder, options), verify=True).summary.verify
+    assert verdict is not None
+    assert verdict.passed
+    assert verdict.bit_equal
+    assert verdict.unconverted is not None
+    assert 0 < verdict.unconverted.max_rel_diff < 0.01
+    assert (8, 8) == (verdict.unconverted.rows, verdict.unconverted.agreeing)

@@ -118,7 +118,8 @@ class MappingRunner:
                 folder / candidate.file,
                 self.platform,
                 folder / "out",
-                BuildOptions(sizes=self.sizes),
+                # Predictions and simulations of candidates do not count conversions either.
+                BuildOptions(sizes=self.sizes, wire="none"),
             )
             if not all(is_this_machine(rank.host) for rank in built.plan.ranks):
                 deploy(plan_deployment(built.folder, ssh_config=self.ssh_config))

@@ -27,7 +27,7 @@ class Unconverted:
     max_rel_diff: float
     """As in :class:`Verification`."""
     rows: int
-    """Rows of scores in the first output, of all frames: arrays along its last axis."""
+    """Rows of scores in the first output, of all frames: along its last axis of more than 1."""
     agreeing: int
     """Rows whose largest score is at the same place."""
 
@@ -351,8 +351,9 @@ class ConversionEffect:
             difference.add(self._frames, *versions)
         self._frames += 1
         scores = expected[0], actual[0]
-        if scores[0].shape == scores[1].shape and scores[0].ndim and scores[0].shape[-1] > 1:
-            places = [np.asarray(values).argmax(axis=-1) for values in scores]
+        classes = next((size for size in reversed(scores[0].shape) if size > 1), 0)
+        if scores[0].shape == scores[1].shape and scores[0].size and classes:
+            places = [values.reshape(-1, classes).argmax(axis=-1) for values in scores]
             self._rows += places[0].size
             self._agreeing += int((places[0] == places[1]).sum())
 

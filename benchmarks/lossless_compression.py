@@ -38,7 +38,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.version_converter
-import onnxruntime
 import published_networks
 from numpy.typing import NDArray
 from onnx import ModelProto, helper
@@ -46,6 +45,7 @@ from PIL import Image
 from timing import console, in_turns, machine, print_table, spread
 
 from rankslice.backend.runtime.engines.litert_package import find_package
+from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.frontend.costs.cuts import Cut, notable_cuts
 from rankslice.networks.digits import digits_model, heldout_digits
@@ -188,18 +188,19 @@ def from_wheel(package: str, name: str, shape: Sequence[int] | None, folder: Pat
 
 def quantised(path: Path, folder: Path, frames: Callable[[Sequence[int]], list[Array]]) -> Path:
     """Return the file with uint8 activations and int8 weights, calibrated for the frames."""
-    from onnxruntime.quantization import CalibrationDataReader, QuantType, quantize_static
-    from onnxruntime.quantization.shape_inference import quant_pre_process
+    load_onnxruntime()
+    quantization: Any = import_module("onnxruntime.quantization")
+    preparing: Any = import_module("onnxruntime.quantization.shape_inference")
 
     model = inputs_only(onnx.load(path))
     if model.opset_import[0].version < LEAST_OPSET:
         model = onnx.version_converter.convert_version(model, LEAST_OPSET)
     onnx.save(model, plain := folder / "float.onnx")
-    quant_pre_process(plain, folded := folder / "folded.onnx", skip_symbolic_shape=True)
+    preparing.quant_pre_process(plain, folded := folder / "folded.onnx", skip_symbolic_shape=True)
     (entry,) = model.graph.input
     shape = [size.dim_value for size in entry.type.tensor_type.shape.dim]
 
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
+    class Reader(quantization.CalibrationDataReader):  # type: ignore[misc]
         remaining = iter(frames(shape))
 
         def get_next(self) -> dict[str, Array] | None:
@@ -207,8 +208,11 @@ def quantised(path: Path, folder: Path, frames: Callable[[Sequence[int]], list[A
             return None if frame is None else {entry.name: frame}
 
     target = folder / f"{path.stem}-int8.onnx"
-    types = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
-    quantize_static(folded, target, Reader(), **types)
+    types = {
+        "activation_type": quantization.QuantType.QUInt8,
+        "weight_type": quantization.QuantType.QInt8,
+    }
+    quantization.quantize_static(folded, target, Reader(), **types)
     return target
 
 
@@ -291,6 +295,7 @@ def _load_onnx(path: Path, names: Sequence[str]) -> Run:
     (entry,) = model.graph.input
     further = [name for name in names if name not in outputs]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in further)
+    onnxruntime = load_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(
@@ -657,7 +662,7 @@ def main() -> None:
     console.width = max(console.width, WIDTH)
     console.print(machine())
     logging.disable()  # onnxruntime explains quantising
-    onnxruntime.set_default_logger_severity(3)  # and names weights that nothing reads
+    load_onnxruntime().set_default_logger_severity(3)  # and names weights that nothing reads
     try:
         measure(args)
     except RankSliceError as error:

@@ -43,7 +43,7 @@ from numbers import Integral, Real
 from os import PathLike, fspath
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.files.output_file import Kind
@@ -364,6 +364,8 @@ def _converted(value: Any, kind: Any) -> Any:
         return _converted(value, args[0])
     if origin in (Union, UnionType):
         return _one_of(value, args)
+    if origin is Literal:
+        return _converted(value, str)
     if origin is tuple or origin in (Sequence, list):
         return _items(value, args, kind)
     kind = origin or kind

@@ -327,7 +327,8 @@ def test_force_replaces_nothing_but_explorations(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "found"), [("nothere.onnx", "no such file"), (".", "is a folder")]
+    ("model", "found"),
+    [("nothere.onnx", "no such file"), (".", "is a folder without saved_model.pb")],
 )
 def test_a_wrong_model_is_told_before_a_folder_that_exists(
     folder: Path, model: str, found: str

@@ -14,6 +14,8 @@ _OPTIONS = {
     "ADD": "AddOptions",
     "CAST": "CastOptions",
     "CONCATENATION": "ConcatenationOptions",
+    "DEQUANTIZE": "DequantizeOptions",
+    "QUANTIZE": "QuantizeOptions",
     "RESHAPE": "ReshapeOptions",
     "SLICE": "SliceOptions",
     "TRANSPOSE": "TransposeOptions",
@@ -67,7 +69,7 @@ class Editor:
         return len(self.codes) - 1
 
 
-def packed_settings(kind: str, settings: Mapping[str, Sequence[int]]) -> dict[str, bytes]:
+def packed_settings(kind: str, settings: Mapping[str, Sequence[float]]) -> dict[str, bytes]:
     """Return settings as the fields of a table have them."""
     return {
         name: struct.pack(f"<{len(numbers)}{CODES[kind][name]}", *numbers)

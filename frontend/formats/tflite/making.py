@@ -10,11 +10,14 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import (
     Box,
     ByteRange,
+    Convert,
     Crop,
     Graph,
     Join,
     Layer,
     PartOf,
+    Renamed,
+    Scales,
     Sum,
     Tensor,
     Transpose,
@@ -33,6 +36,7 @@ from rankslice.frontend.rewriting.boxes import whole
 
 _VERSIONS = {
     "CONCATENATION": {"int8": 2, "int16": 3},
+    "DEQUANTIZE": {"int8": 2},
     "SLICE": {"int8": 2, "string": 3, "int16": 4},
     "TRANSPOSE": {"int8": 2, "int16": 4},
 }
@@ -40,6 +44,10 @@ _VERSIONS = {
 _LARGEST_RANK, _OF_LARGER_RANK = 4, {"SLICE": 5, "TRANSPOSE": 5}
 
 _RESHAPE, _SLICE, _JOIN, _ADD, _TRANSPOSE = "RESHAPE", "SLICE", "CONCATENATION", "ADD", "TRANSPOSE"
+
+
+def wire_fault(model: TfliteModel, dtype: str) -> str:
+    return "LiteRT has no bfloat16 for programs in Python" if dtype == "bfloat16" else ""
 
 
 def with_made_layers(model: TfliteModel, graph: Graph) -> TfliteModel:
@@ -74,6 +82,7 @@ def with_made_layers(model: TfliteModel, graph: Graph) -> TfliteModel:
         operators={layer.name: maker.kinds[layer.name] for layer in layers},
         bodies=tuple(maker.bodies),
         shapes={**model.shapes, **maker.shapes},
+        symbols={**model.symbols, **maker.symbols},
     )
 
 
@@ -81,6 +90,7 @@ class _Maker:
     def __init__(self, model: TfliteModel) -> None:
         self._model = model
         self._tables = model.main.tables("operators")
+        self._known = {layer.name: layer for layer in model.graph.layers}
         tensors, codes = model.main.tables("tensors"), model.root.tables("operator_codes")
         self.editor = Editor(list(tensors), [], list(codes))
         self.buffers: list[ByteRange | Pieces | None] = list(model.buffers)
@@ -89,35 +99,73 @@ class _Maker:
         self.kinds = dict(model.operators)
         self.bodies: list[tuple[int, ...]] = []
         self.shapes: dict[int, tuple[int, ...]] = {}
+        self.symbols: dict[int, tuple[str, ...]] = {}
         self._number_of = {name: number for number, name in enumerate(self.names)}
         self._constants: dict[tuple[int, ...], int] = {}
 
     def layer(self, layer: Layer) -> Layer:
         """Append the operators of a layer; return it with its operator's name and settings."""
         start = len(self.editor.operators)
-        bodies: tuple[int, ...] = ()
         making = layer.making
-        if making is None:
-            (position,) = self._model.operators_of[layer.name]
-            self.editor.operators.append(self._tables[position])
-            bodies = self._model.bodies[position]
-        elif isinstance(making, PartOf):
+        known = self._known.get(layer.name)
+        if making is None or (known is not None and known.making is not None):
+            return self._again(layer, layer.name)
+        if isinstance(making, Renamed):
+            return self._again(layer, layer.name if known else layer.origin)
+        if isinstance(making, PartOf):
             self._part(layer, making)
         elif isinstance(making, Sum):
             self._sum(layer, making)
-        elif isinstance(making, Crop | Join | Transpose):
-            self._moved(layer, making)
+        elif isinstance(making, Convert):
+            self._converted(layer, making.scales)
         else:
-            raise TypeError(f"{type(making).__name__}: format.py refuses conversions by name")
+            self._moved(layer, making)
         end = len(self.editor.operators)
         self.operators_of[layer.name] = tuple(range(start, end))
-        self.bodies += [bodies] * (end - start)
-        if making is None:
-            return layer
+        self.bodies += [()] * (end - start)
         last = self.editor.operators[-1]
         kind = operator_name(self.editor.codes[last.number("opcode_index")])
         self.kinds[layer.name] = (kind,)
         return replace(layer, op=kind, attributes=tuple(attributes(last)))
+
+    def _again(self, layer: Layer, name: str) -> Layer:
+        """Append the operators that a layer of the model has, for tensors of other names, too."""
+        known, positions = self._known[name], self._model.operators_of[name]
+        pairs = zip((*known.inputs, *known.outputs), (*layer.inputs, *layer.outputs), strict=True)
+        numbers = {
+            (number := self._number_of[old.name]): self._tensor(new, number) for old, new in pairs
+        }
+        start = len(self.editor.operators)
+        for position in positions:
+            table = self._tables[position]
+            sides = {
+                side: packed("tensor", *(numbers.get(n, n) for n in table.numbers(side)))
+                for side in ("inputs", "outputs")
+            }
+            self.editor.operators.append(table.changed(sides))
+            self.bodies.append(self._model.bodies[position])
+        self.operators_of[layer.name] = tuple(range(start, len(self.editor.operators)))
+        self.kinds[layer.name] = self._model.operators[name]
+        return layer
+
+    def _converted(self, layer: Layer, scales: Scales | None) -> None:
+        source, result = layer.inputs[0], layer.outputs[0]
+        number = self._operand(source)
+        name, quantisation = "DEQUANTIZE", None
+        settings: dict[str, list[int]] = {}
+        source_type, result_type = (DTYPES.index(tensor.dtype) for tensor in (source, result))
+        if scales is None:
+            name = "CAST"
+            settings = {"in_data_type": [source_type], "out_data_type": [result_type]}
+        elif source.dtype == "float32":
+            name = "QUANTIZE"
+            kind = "QuantizationParameters"
+            numbers = {"scale": scales.scales, "zero_point": scales.zero_points}
+            quantisation = Table(kind, packed_settings(kind, numbers))
+        made = self._tensor(result, number)
+        changes = {"type": packed("byte", result_type), "quantization": quantisation}
+        self.editor.tensors[made] = self.editor.tensors[made].changed(changes)
+        self.editor.operator(name, [number], made, settings, _version(name, source))
 
     def _moved(self, layer: Layer, making: Crop | Join | Transpose) -> None:
         """Append the operator of a layer that computes nothing."""
@@ -259,6 +307,7 @@ class _Maker:
             kept = {n: v for n, v in values.items() if v is not None and n not in dropped}
             number = self._named(tensor.name, kept)
             self.shapes[number] = shape
+            self.symbols[number] = tensor.symbols
         return self._number_of[tensor.name]
 
     def _named(self, name: str, values: Mapping[str, Value]) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import onnx
 import pytest
+from litert_engines import needs_litert
 
 from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
@@ -14,35 +16,46 @@ from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.sizes import make_slot
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Scales
-from rankslice.framework.mapping import Mapping, MappingEntry
+from rankslice.framework.mapping import LayerPart, Mapping, MappingEntry
 from rankslice.framework.platform import Wire
+from rankslice.frontend.formats import read_model
 from rankslice.session.build_folder import with_wires_name
 from rankslice.session.building.build import Build, BuildOptions, build
 from rankslice.session.building.build_options import Quantisation
 from rankslice.session.building.wires import through_wire
 from rankslice.session.run import prepare, run
 
-DIGITS = Path(__file__).parents[3] / "models" / "digits.onnx"
+MODELS = Path(__file__).parents[3] / "models"
+DIGITS, TFLITE_DIGITS = MODELS / "digits.onnx", MODELS / "digits.tflite"
 BOARDS = """
 boards: {{a: {{host: localhost, cores: 2}}, b: {{host: localhost, cores: 2}}}}
 links: {{default: {{bandwidth_mbps: 100, latency_ms: 0.2, wire: {wire}}}}}
 """
 CHAIN = {"a_cpu0": ("conv1..pool1",), "b_cpu1": ("conv3..softmax",)}
 SKIPS = {"a_cpu0": ("conv1..conv3", "shortcut"), "b_cpu1": ("relu3..conv4", "add..softmax")}
+TFLITE_CHAIN = {"a_cpu0": ("CONV_2D_0..MAX_POOL_2D_2",), "b_cpu1": ("CONV_2D_3..SOFTMAX_10",)}
+TFLITE_ROWS = {
+    "a_cpu0": (LayerPart(("CONV_2D_0..MAX_POOL_2D_2",), "rows"),),
+    "b_cpu1": (LayerPart(("CONV_2D_0..MAX_POOL_2D_2",), "rows"), "CONV_2D_3..SOFTMAX_10"),
+}
+DETECTOR_CHAIN = {"a_cpu0": ("PAD_0..PAD_4",), "b_cpu1": ("CONV_2D_5..LOGISTIC_16",)}
 THERE_AND_BACK = {"b_cpu0": ("conv1..relu2", "add..softmax"), "a_cpu1": ("pool1..shortcut",)}
 
 
+Layers: TypeAlias = dict[str, tuple[str | LayerPart, ...]]
+
+
 def built(
-    tmp_path: Path, mapping: dict[str, tuple[str, ...]], link: str, wire: Wire | None = None
+    tmp_path: Path, mapping: Layers, link: str, wire: Wire | None = None, model: Path = DIGITS
 ) -> Build:
-    frames = np.random.default_rng(1).random((8, 1, 1, 8, 8), np.float32)
-    np.save(tmp_path / "frames.npy", frames[:, 0])
+    shape = read_model(model).graph.inputs[0].shape or ()
+    np.save(tmp_path / "frames.npy", np.random.default_rng(1).random((8, *shape[1:]), np.float32))
     platform = tmp_path / "boards.yaml"
     platform.write_text(BOARDS.format(wire=link))
     wanted = Quantisation(representative=tmp_path / "frames.npy")
     entries = tuple(MappingEntry(key, layers) for key, layers in mapping.items())
     return build(
-        DIGITS,
+        model,
         Mapping("mapping", entries),
         platform,
         tmp_path / "out",
@@ -54,7 +67,7 @@ def computed(
     file: Path, made: Build, inputs: tuple[str, ...], outputs: tuple[str, ...], slots
 ) -> None:
     specs = made.plan.job.tensors
-    engine = open_engine("onnxruntime", EngineSettings(exact=True))
+    engine = open_engine(made.plan.ranks[0].engine, EngineSettings(exact=True))
     engine.load(file, *([specs[name] for name in names] for names in (inputs, outputs)))
     engine.run(*([slots[name] for name in names] for names in (inputs, outputs)))
     engine.close()
@@ -63,23 +76,50 @@ def computed(
 @pytest.mark.parametrize("wire", ["float16", "bfloat16", "int8"])
 @pytest.mark.parametrize("mapping", [CHAIN, SKIPS, THERE_AND_BACK])
 def test_segments_are_bit_equal_to_the_unsliced_model_with_the_same_conversions(
-    tmp_path: Path, mapping: dict[str, tuple[str, ...]], wire: str
+    tmp_path: Path, mapping: Layers, wire: str
 ) -> None:
-    made = built(tmp_path, mapping, wire)
+    check_segments(built(tmp_path, mapping, wire), tmp_path, wire)
+
+
+@needs_litert
+@pytest.mark.parametrize("wire", ["float16", "int8"])
+@pytest.mark.parametrize(
+    ("model", "mapping"),
+    [
+        (TFLITE_DIGITS, TFLITE_CHAIN),
+        (TFLITE_DIGITS, TFLITE_ROWS),
+        (MODELS / "digit_detector.tflite", DETECTOR_CHAIN),
+    ],
+)
+def test_segments_of_tflite_models_are_bit_equal_to_the_unsliced_model_with_the_same_conversions(
+    tmp_path: Path, model: Path, mapping: Layers, wire: str
+) -> None:
+    check_segments(built(tmp_path, mapping, wire, model=model), tmp_path, wire)
+
+
+def check_segments(made: Build, tmp_path: Path, wire: str) -> None:
     job = made.plan.job
     slots = {name: make_slot(spec) for name, spec in job.tensors.items()}
-    slots["image"][:] = np.load(tmp_path / "frames.npy")[0]
+    inputs, outputs = made.plan.inputs, made.plan.outputs
+    slots[inputs[0]][:] = np.load(tmp_path / "frames.npy")[:1]
     for segment in made.plan.segments:
         file = made.folder / segment.file
         computed(file, made, segment.inputs, segment.outputs, slots)
-    sliced = slots["probabilities"].copy()
-    whole = made.folder / with_wires_name("onnx")
-    computed(whole, made, ("image",), ("probabilities",), slots)
-    assert sliced.tobytes() == slots["probabilities"].tobytes()
+    sliced = {name: slots[name].copy() for name in outputs}
+    whole = made.folder / with_wires_name(made.plan.model.format)
+    computed(whole, made, inputs, outputs, slots)
+    for name in outputs:
+        assert sliced[name].tobytes() == slots[name].tobytes()
     crossing = {job.tensors[c.tensor].dtype for c in job.channels}
     assert {wire} == crossing
     for conversion in made.plan.conversions:
         assert 0 < conversion.max_error < 0.02 * conversion.value_range
+
+
+@needs_litert
+def test_bfloat16_of_tflite_models_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(RankSliceError, match=r"digits\.tflite: LiteRT has no bfloat16"):
+        built(tmp_path, TFLITE_CHAIN, "bfloat16", model=TFLITE_DIGITS)
 
 
 def test_channels_of_one_board_and_with_wire_none_stay_float32(tmp_path: Path) -> None:
@@ -125,8 +165,17 @@ def test_errors_are_those_of_the_engine(dtype: str) -> None:
 
 
 @pytest.mark.ci
-def test_a_job_agrees_with_both_unsliced_models(tmp_path: Path) -> None:
-    made = built(tmp_path, CHAIN, "float16")
+@pytest.mark.parametrize(
+    ("model", "mapping"),
+    [
+        (DIGITS, CHAIN),
+        pytest.param(TFLITE_DIGITS, TFLITE_CHAIN, marks=needs_litert),
+    ],
+)
+def test_a_job_agrees_with_both_unsliced_models(
+    tmp_path: Path, model: Path, mapping: Layers
+) -> None:
+    made = built(tmp_path, mapping, "float16", model=model)
     options = RunOptions((str(tmp_path / "frames.npy"),), exact=True)
     verdict = run(prepare(made.folder, options), verify=True).summary.verify
     assert verdict is not None

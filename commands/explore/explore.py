@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +18,7 @@ from rankslice.exploration.problem.make_problem import measured_keys, profiled_p
 from rankslice.exploration.problem.problem import Problem, with_turns
 from rankslice.exploration.problem.runtime_costs import FrameBytes, bounds_text
 from rankslice.exploration.problem.split_problem import Splitter
-from rankslice.exploration.results.answer import answer, routes, routes_text
+from rankslice.exploration.results.answer import answer, routes, routes_text, strategies_text
 from rankslice.exploration.results.candidates import Candidate, Exploration, Strategy
 from rankslice.exploration.results.front_files import FORMAT, candidates_csv, exploration_to_json
 from rankslice.exploration.search.methods import (
@@ -29,7 +29,7 @@ from rankslice.exploration.search.methods import (
     scaling,
 )
 from rankslice.exploration.search.search_options import SearchOptions
-from rankslice.exploration.search.strategies import compare_strategies
+from rankslice.exploration.search.strategies import compared, other_strategies
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import Mistake, RankSliceError
@@ -157,13 +157,16 @@ class Explorer:
             names = tuple(dict.fromkeys(("throughput", *wanted.objectives, *more)))
             objectives, left_out = available_objectives(problem, names)
             attempt = self._attempt(problem)
+            others = (
+                other_strategies(self._splitter(problem), self.on_progress) if wanted.splits else []
+            )
             result = find_mappings(problem, objectives, wanted, attempt, self.on_progress)
             if not result.candidates:
                 where = platform.name if isinstance(platform, Platform) else str(platform)
                 raise RankSliceError(_nothing(where, problem, result))
             strategies: tuple[Strategy, ...] = ()
             if wanted.splits:
-                result, strategies = self._compared(problem, objectives, result, attempt)
+                result, strategies = compared(result, others, objectives, attempt)
             pair = None
             about_pair: tuple[str, ...] = ()
             if wanted.fps is not None and wanted.surge_fps is not None:
@@ -182,6 +185,7 @@ class Explorer:
                     *answer(result.candidates, wanted.fps),
                     *about_pair,
                     *([] if wanted.splits else replicas_text(problem, result.candidates)),
+                    *strategies_text(strategies),
                     *result.notes,
                     *self._remarks(problem, result.candidates[0]),
                 ),
@@ -279,30 +283,17 @@ class Explorer:
             )
         return None
 
-    def _compared(
-        self,
-        problem: Problem,
-        objectives: Sequence[str],
-        result: SearchResult,
-        attempt: Callable[[Candidate], Candidate] | None,
-    ) -> tuple[SearchResult, tuple[Strategy, ...]]:
-        """Return what was found with mappings of other strategies, and how these compare."""
+    def _splitter(self, problem: Problem) -> Splitter:
+        """Return what makes mappings that split layers.
+
+        Raises:
+            RankSliceError: the model's format has no such mappings.
+        """
         kind = format_of(self.model.graph)
         if kind.with_made_layers is None:
             found = f"layers of .{kind.name} models cannot be split"
             raise RankSliceError(Mistake("--splits", found, "leave it out"))
-        splitter = Splitter(problem, self.model, self.boards, FrameBytes(self.profile.seen))
-        compared = compare_strategies(
-            splitter, result.candidates, objectives, attempt, self.on_progress
-        )
-        result = replace(
-            result,
-            candidates=compared.candidates,
-            evaluations=result.evaluations + compared.evaluations,
-            tried=result.tried + compared.tried,
-            failures=(*result.failures, *compared.failures),
-        )
-        return result, compared.strategies
+        return Splitter(problem, self.model, self.boards, FrameBytes(self.profile.seen))
 
     def _remarks(self, problem: Problem, fastest: Candidate) -> Iterator[str]:
         """Yield what predictions are worth, and what a newcomer may wonder about."""

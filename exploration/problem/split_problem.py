@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,14 @@ from rankslice.exploration.problem.problem import Problem, explored_layers
 from rankslice.exploration.problem.runtime_costs import BOUNDS, FrameBytes
 from rankslice.exploration.times.segment_times import parts_s
 from rankslice.exploration.times.span_times import summed_spans
+from rankslice.framework.errors import RankSliceError
 from rankslice.framework.graph import Graph, Layer, PartOf
 from rankslice.framework.mapping import Mapping
 from rankslice.framework.platform import Platform
 from rankslice.framework.specs.assign import assign
 from rankslice.frontend.formats import Model, format_of
 from rankslice.frontend.partition.partition import Partition, partition
-from rankslice.frontend.rewriting.split import split_layers
+from rankslice.frontend.rewriting.split import Rewritten, split_layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +64,7 @@ class Splitter:
             RankSliceError: layers cannot be split as the mapping says, or it is not one of the
                 model.
         """
-        graph = self.model.graph
-        kind = format_of(graph)
-        forms = kind.forms(self.model)
-        split = split_layers(graph, assign(mapping, graph), forms, kind.channels_last)
+        split = self._rewritten(mapping)
         rank_of = split.assignment.entry_of
         cut = partition(split.graph, rank_of, group_of=split.group_of)
         ordered = _by_segment(cut, rank_of)
@@ -97,6 +96,32 @@ class Splitter:
         blocks = tuple(segment.layers for segment in segments)
         return SplitMapping(mapping, problem, assignment, blocks, cut, split.warnings)
 
+    def _rewritten(self, mapping: Mapping) -> Rewritten:
+        kind, graph = format_of(self.model.graph), self.model.graph
+        forms = kind.forms(self.model)
+        return split_layers(graph, assign(mapping, graph), forms, kind.channels_last)
+
+    def parts(self, mapping: Mapping) -> list[dict[int, float]]:
+        """Return how much of which layer each entry of a mapping has: by index in the problem.
+
+        Raises:
+            RankSliceError: some of the layers cannot be split.
+        """
+        split = self._rewritten(mapping)
+        if split.warnings:
+            raise RankSliceError(split.warnings[0])
+        parts: list[dict[int, float]] = [{} for _ in mapping.entries]
+        for layer in split.graph.layers:
+            if layer.name in split.assignment.entry_of:
+                own = parts[split.assignment.entry_of[layer.name]]
+                for number, share in _shares(layer, self._index).items():
+                    own[number] = own.get(number, 0.0) + share
+        return parts
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(self.problem.layers)}
+
     def _times(
         self, layers: Sequence[Layer], segments: Sequence[_Segment]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -106,8 +131,7 @@ class Splitter:
         cost model, segments of a device that follow each other are one span.
         """
         problem = self.problem
-        index = {name: number for number, name in enumerate(problem.layers)}
-        shares = [_shares(layer, index) for layer in layers]
+        shares = [_shares(layer, self._index) for layer in layers]
         times_s = np.zeros((len(problem.kinds), len(layers)))
         for number, share in enumerate(shares):
             for origin, part in share.items():

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rankslice.exploration.objectives import OBJECTIVES, rate_text
-from rankslice.exploration.results.candidates import Candidate, Exploration, Failure
+from rankslice.exploration.objectives import OBJECTIVES, columns, rate_text
+from rankslice.exploration.results.candidates import Candidate, Exploration, Failure, Strategy
 from rankslice.framework.wording import digits, joined
 
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -44,6 +44,17 @@ def _sources(candidates: Sequence[Candidate]) -> Iterator[str]:
         yield f"Rates of {which} are {source}{others}."
     if not known:
         yield "These rates are predicted; --evaluate run measures them."
+
+
+def strategies_text(strategies: Sequence[Strategy]) -> Iterator[str]:
+    """Yield a sentence: which strategy is best in each objective that is known."""
+    best = [
+        f"{row.name} {joined([f'{s.name} (mapping {s.best[row.name]})' for s in winners])}"
+        for row in columns()
+        if (winners := [s for s in strategies if row.name in s.wins])
+    ]
+    if best:
+        yield f"The best strategy by objective: {'; '.join(best)}."
 
 
 def tried_text(exploration: Exploration) -> str:

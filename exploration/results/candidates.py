@@ -235,12 +235,17 @@ class Candidate:
         return {entry.key: [*entry.in_json()] for entry in self.entries}
 
     @property
-    def strategy(self) -> str:
-        """How it divides the work: in slices, in turn, or by split layers."""
+    def ways(self) -> tuple[str, ...]:
+        """In which ways it splits layers, of :data:`WAYS`."""
         items = [item for load in self.ranks for item in load.layers]
         ways = {item.by for item in items if isinstance(item, LayerPart)}
-        if ways:
-            return " and ".join(way for way in WAYS if way in ways)
+        return tuple(way for way in WAYS if way in ways)
+
+    @property
+    def strategy(self) -> str:
+        """How it divides the work: in slices, in turn, or by split layers."""
+        if self.ways:
+            return " and ".join(self.ways)
         if any(load.in_turn_key for load in self.ranks):
             return IN_TURN
         return PIPELINE if len(self.ranks) > 1 else ALONE

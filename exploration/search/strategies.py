@@ -2,11 +2,10 @@
 
 Pipelines are what the other searches find. Here, the whole model is given to accelerators in turn,
 and layers are split. The first layers of a network make large tensors with few weights: they are
-split by rows, each part computes the rows around its edges itself, and the parts are gathered
-where that takes few bytes (Zhao et al., "DeepThings", IEEE TCAD 37(11), 2018). Fully connected
-layers have large weights and small tensors: they are split by outputs. Layers between them stay on
-the fastest accelerator. All choices are tried: where rows are gathered, which fully connected
-layers are split, over how many accelerators, and with which shares.
+split by rows in blocks, where each part computes the rows around its edges itself (Zhao et al.,
+"DeepThings", IEEE TCAD 37(11), 2018). Between two blocks, each part gets from the others only the
+rows that it needs. Fully connected layers have large weights and small tensors: they are split by
+outputs. Layers between them stay on the fastest accelerator.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -35,18 +35,22 @@ from rankslice.exploration.results.candidates import (
     split_candidate,
 )
 from rankslice.exploration.results.front import nondominated
+from rankslice.exploration.search.methods import SearchResult
+from rankslice.exploration.search.trials import try_out
 from rankslice.exploration.simulator.simulator import simulate
-from rankslice.framework.errors import InterruptedRunError, RankSliceError
+from rankslice.exploration.times.segment_times import parts_s
+from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import Layer
 from rankslice.framework.mapping import LayerPart, Mapping, MappingEntry
 from rankslice.framework.plan import ModelInfo
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.weighted_turns import weights_for
+from rankslice.framework.wording import listed
 from rankslice.frontend.formats import format_of
 from rankslice.frontend.plan.make_plan import make_plan
 
 _MAX_PLACES = 24
-"""Where rows may be gathered: of more places so many are tried, spread over all."""
+"""Where a block of rows may end: of more places so many are tried, spread over all."""
 
 _MAX_CONNECTED = 4
 """Fully connected layers of which all stretches are tried: the first ones."""
@@ -77,6 +81,8 @@ class SplitSearch:
     """Mappings that split layers."""
 
     splitter: Splitter
+    refusals: list[str] = field(default_factory=list)
+    """Why layers could not be split, of mappings that were tried."""
 
     @cached_property
     def problem(self) -> Problem:
@@ -92,8 +98,8 @@ class SplitSearch:
         """Yield those with rows, with outputs, and with both."""
         for devices in self.groups():
             rows, outputs = (
-                [*self._tried(devices, ((stretch,) for stretch in stretches))]
-                for stretches in (self._rows(devices), self._outputs(devices))
+                [*self._tried(devices, choices)]
+                for choices in (self._rows(devices), self._outputs(devices))
             )
             best = _best(rows, "latency", "throughput"), _best(outputs, "latency", "memory")
             both = (one.stretches + other.stretches for one, other in itertools.product(*best))
@@ -142,12 +148,82 @@ class SplitSearch:
             chosen = chosen[np.linspace(0, len(chosen) - 1, _MAX_PLACES).round().astype(int)]
         return [int(place) for place in chosen]
 
-    def _rows(self, devices: Sequence[int]) -> Iterator[_Stretch]:
+    def _rows(self, devices: Sequence[int]) -> Iterator[tuple[_Stretch, ...]]:
         entering = sum(t.nbytes for t in self.problem.tensors if t.producer == MODEL_INPUT)
-        leaving = {t.producer: t.nbytes for t in self.problem.tensors}
-        for last in self.gathering_places():
-            crossing = self.shares(devices, 0, last, entering + leaving.get(last, 0.0))
-            yield from (_Stretch("rows", 0, last, shares) for shares in crossing)
+        for ends in self.block_ends(devices):
+            bytes_of_all = entering + self._leaving[ends[-1]]
+            for shares in self.shares(devices, 0, ends[-1], bytes_of_all):
+                yield tuple(
+                    _Stretch("rows", before + 1, end, shares)
+                    for before, end in itertools.pairwise((-1, *ends))
+                )
+
+    def block_ends(self, devices: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        """Yield where blocks of rows end, up to each of the places: the cheapest way to get there.
+
+        More blocks compute fewer rows twice, but between two of them the parts wait for each other.
+        A frame takes the sum of the slowest parts of its blocks.
+        """
+        least: dict[int, tuple[float, tuple[int, ...]]] = {-1: (0.0, ())}
+        parts: dict[int, list[dict[int, float]]] = {}
+        for end in self.gathering_places():
+            for shares in itertools.islice(self.shares(devices, 0, end), 1):
+                stretch = _Stretch("rows", 0, end, shares)
+                with suppress(RankSliceError):
+                    parts[end] = self.splitter.parts(self.mapping(devices, [stretch]))
+            if end in parts:
+                least[end] = min(
+                    (so_far_s + self._block_s(devices, parts, before, end), (*ends, end))
+                    for before, (so_far_s, ends) in least.items()
+                )
+                yield least[end][1]
+
+    def _block_s(
+        self,
+        devices: Sequence[int],
+        parts: dict[int, list[dict[int, float]]],
+        before: int,
+        end: int,
+    ) -> float:
+        """Return how long a block takes, with what its parts need of the block before.
+
+        What a part computes of a layer depends only on where its block ends: so the parts of the
+        block from the first layer tell those of all blocks that end there.
+        """
+        problem = self.problem
+        seconds = []
+        for number, (device, part) in enumerate(zip(devices, parts[end], strict=True)):
+            kind = problem.devices[device].kind
+            own = {layer: share for layer, share in part.items() if before < layer <= end}
+            part_s = parts_s(problem.times_s[kind], problem.spans_s[kind], own)
+            if before >= 0:
+                missing = max(part[before] - parts[before][number][before], 0.0)
+                byte_s, hop_s = (figures.max() for figures in self._links(devices, number))
+                part_s += hop_s + missing * self._leaving[before] * byte_s
+                part_s += problem.overheads.slice_s
+            seconds.append(part_s)
+        return max(seconds)
+
+    def _links(
+        self, devices: Sequence[int], number: int = 0
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return what a byte and a message take between one of the devices and each, in seconds."""
+        problem, overheads = self.problem, self.problem.overheads
+        boards = problem.device_boards[[*devices]]
+        is_far, own = boards != boards[number], boards[number]
+        network_s = 2 * overheads.network_s_per_byte
+        byte_s = is_far * (1 / problem.bandwidth_bytes_s[own, boards] + network_s)
+        hop_s = problem.latency_s[own, boards] + is_far * 2 * overheads.message_s
+        return byte_s, hop_s
+
+    @cached_property
+    def _leaving(self) -> dict[int, float]:
+        """By layer: the bytes that it makes."""
+        leaving = dict.fromkeys(range(len(self.problem.layers)), 0.0)
+        for tensor in self.problem.tensors:
+            if tensor.producer != MODEL_INPUT:
+                leaving[tensor.producer] += tensor.nbytes
+        return leaving
 
     def connected(self) -> list[int]:
         """Return the fully connected layers at the end, as indices: each weight is used once."""
@@ -163,20 +239,19 @@ class SplitSearch:
                 connected.append(number)
         return connected
 
-    def _outputs(self, devices: Sequence[int]) -> Iterator[_Stretch]:
+    def _outputs(self, devices: Sequence[int]) -> Iterator[tuple[_Stretch, ...]]:
         layers = self.connected()[:_MAX_CONNECTED]
         for first, last in itertools.combinations_with_replacement(layers, 2):
-            leaving = sum(tensor.nbytes or 0 for tensor in self._layers[last].outputs)
             entering = sum(tensor.nbytes or 0 for tensor in self._layers[first].inputs)
-            for shares in self.shares(devices, first, last, leaving, entering):
-                yield _Stretch("outputs", first, last, shares)
+            for shares in self.shares(devices, first, last, self._leaving[last], entering):
+                yield (_Stretch("outputs", first, last, shares),)
 
     def shares(
         self,
         devices: Sequence[int],
         first: int,
         last: int,
-        shared_bytes: float,
+        shared_bytes: float = 0.0,
         common_bytes: float = 0.0,
     ) -> Iterator[tuple[float, ...]]:
         """Yield shares of devices in layers: in proportion to their speed; so that all end at once.
@@ -187,19 +262,14 @@ class SplitSearch:
             shared_bytes: what goes to all of them and back, each its share.
             common_bytes: what goes to each of them.
         """
-        problem = self.problem
-        kinds, boards = problem.device_kinds[[*devices]], problem.device_boards[[*devices]]
-        compute_s = problem.spans_s[kinds, first, last]
+        kinds = self.problem.device_kinds[[*devices]]
+        compute_s = self.problem.spans_s[kinds, first, last]
         if not np.isfinite(compute_s).all():
             return
         yield _rounded(1 / compute_s)
-        is_far = boards != boards[0]
-        overheads = problem.overheads
-        byte_s = 1 / problem.bandwidth_bytes_s[boards[0], boards] + 2 * overheads.network_s_per_byte
-        hop_s = problem.latency_s[boards[0], boards] + 2 * overheads.message_s
-        each_s = compute_s + is_far * shared_bytes * byte_s
-        fixed_s = is_far * (2 * hop_s + common_bytes * byte_s)
-        fixed_s += ~is_far * (problem.latency_s[boards[0], boards])
+        byte_s, hop_s = self._links(devices)
+        each_s = compute_s + shared_bytes * byte_s
+        fixed_s = 2 * hop_s + common_bytes * byte_s
         fixed_s[0] = 0.0
         end_s = (1 + (fixed_s / each_s).sum()) / (1 / each_s).sum()
         if (fixed_s < end_s).all():
@@ -212,7 +282,8 @@ class SplitSearch:
         for stretches in dict.fromkeys(choices):
             try:
                 candidate = self.evaluated(self.mapping(devices, stretches))
-            except RankSliceError:
+            except RankSliceError as error:
+                self.refusals.append(str(error.mistakes[0]))
                 continue
             if candidate is not None:
                 yield _Tried(stretches, candidate)
@@ -298,53 +369,61 @@ def _best(tried: Sequence[_Tried], *objectives: str) -> list[_Tried]:
     return [*{one.stretches: one for one in best}.values()]
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """Mappings of all strategies."""
-
-    candidates: tuple[Candidate, ...]
-    """Those that were there, and the best of each strategy; the fastest first, and numbered so."""
-    strategies: tuple[Strategy, ...]
-    evaluations: int
-    """How many mappings were evaluated."""
-    tried: int
-    failures: tuple[Failure, ...]
-
-
-def compare_strategies(
+def other_strategies(
     splitter: Splitter,
-    candidates: Sequence[Candidate],
+    on_progress: Callable[[str, int, int], None] = lambda step, done, total: None,
+) -> list[Candidate]:
+    """Return mappings that split layers, and such with ranks in turn.
+
+    Raises:
+        RankSliceError: there is only one accelerator, or no layers can be split over several.
+    """
+    search, problem = SplitSearch(splitter), splitter.problem
+    if not any(search.groups()):
+        keys = listed([device.key for device in problem.devices])
+        found = f"{problem.model} can run on {keys} alone, so its layers cannot be split"
+        expected = "expected two accelerators without a common core: --per-core uses single cores"
+        raise RankSliceError(Mistake("--splits", found, expected))
+    candidates: list[Candidate] = []
+    for candidate in itertools.chain(search.in_turn(), search.candidates()):
+        candidates.append(candidate)
+        on_progress("splitting layers", len(candidates), len(candidates) + 1)
+    if not any(candidate.ways for candidate in candidates):
+        reason = search.refusals[0] if search.refusals else "such mappings do not fit into memory"
+        found = f"no layers of {problem.model} can be split: {reason}"
+        raise RankSliceError(Mistake("--splits", found, "explore it without --splits"))
+    return candidates
+
+
+def compared(
+    result: SearchResult,
+    others: Sequence[Candidate],
     objectives: Sequence[str],
     attempt: Callable[[Candidate], Candidate] | None = None,
-    on_progress: Callable[[str, int, int], None] = lambda step, done, total: None,
-) -> Compared:
-    """Return mappings of all strategies, the best of each by each objective.
+) -> tuple[SearchResult, tuple[Strategy, ...]]:
+    """Return mappings of all strategies: of other ones the best by each objective.
 
     Args:
-        candidates: what a search found without split layers.
+        result: what a search found without split layers.
         objectives: those of the front.
         attempt: simulates or runs a mapping and returns it with its figures added.
     """
-    search = SplitSearch(splitter)
-    more: list[Candidate] = []
-    for candidate in itertools.chain(search.in_turn(), search.candidates()):
-        more.append(candidate)
-        on_progress("splitting layers", len(more), len(more) + 1)
-    wanted = _chosen(more)
-    failures: list[Failure] = []
-    kept = [*candidates]
-    for candidate in wanted:
-        try:
-            kept.append(attempt(candidate) if attempt else candidate)
-        except InterruptedRunError:
-            raise KeyboardInterrupt from None
-        except RankSliceError as error:
-            failures.append(Failure(candidate.mapping, str(error.mistakes[0])))
+    known = [candidate.mapping for candidate in result.candidates]
+    chosen = [candidate for candidate in _chosen(others) if candidate.mapping not in known]
+    tried = [try_out(attempt, candidate) if attempt else candidate for candidate in chosen]
+    failures = [one for one in tried if isinstance(one, Failure)]
+    kept = [*result.candidates, *(one for one in tried if isinstance(one, Candidate))]
     values = np.array([[OBJECTIVES[name].cost_of(c) for name in objectives] for c in kept])
     front = {*nondominated(values).tolist()}
     ranked = numbered(replace(c, on_front=place in front) for place, c in enumerate(kept))
-    tried = len(wanted) if attempt else 0
-    return Compared(ranked, tuple(_strategies(ranked)), len(more), tried, tuple(failures))
+    whole = replace(
+        result,
+        candidates=ranked,
+        evaluations=result.evaluations + len(others),
+        tried=result.tried + (len(tried) if attempt else 0),
+        failures=(*result.failures, *failures),
+    )
+    return whole, tuple(_strategies(ranked))
 
 
 def _chosen(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -354,7 +433,8 @@ def _chosen(candidates: Sequence[Candidate]) -> list[Candidate]:
         own = [candidate for candidate in candidates if candidate.strategy == strategy]
         for row in OBJECTIVES.values():
             chosen = min(own, key=row.cost_of)
-            best[str(chosen.mapping)] = chosen
+            if math.isfinite(row.cost_of(chosen)):
+                best[str(chosen.mapping)] = chosen
     return [*best.values()]
 
 

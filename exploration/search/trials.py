@@ -68,16 +68,15 @@ class Trials:
         return self._known.get(name)
 
     def _try(self, candidate: Candidate) -> Candidate | None:
-        try:
-            tried = self._attempt(candidate)
-            for row in self._rows:
-                if row.evaluated is None and row.value(tried, tried.best_known) is None:
-                    raise RankSliceError(f"the run did not measure {row.name}")
-        except InterruptedRunError:
-            raise KeyboardInterrupt from None
-        except RankSliceError as error:
-            self.failures.append(Failure(candidate.mapping, str(error.mistakes[0])))
+        tried = try_out(self._attempt, candidate)
+        if isinstance(tried, Failure):
+            self.failures.append(tried)
             return None
+        for row in self._rows:
+            if row.evaluated is None and row.value(tried, tried.best_known) is None:
+                reason = f"the run did not measure {row.name}"
+                self.failures.append(Failure(candidate.mapping, reason))
+                return None
         return tried
 
     @property
@@ -92,6 +91,16 @@ class Trials:
     @property
     def is_exhausted(self) -> bool:
         return self.count >= self._most
+
+
+def try_out(attempt: Callable[[Candidate], Candidate], candidate: Candidate) -> Candidate | Failure:
+    """Return a mapping with its figures added, or why it did not run."""
+    try:
+        return attempt(candidate)
+    except InterruptedRunError:
+        raise KeyboardInterrupt from None
+    except RankSliceError as error:
+        return Failure(candidate.mapping, str(error.mistakes[0]))
 
 
 def most_promising(rates: NDArray[np.float64], boards: NDArray[np.int64], most: int) -> list[int]:

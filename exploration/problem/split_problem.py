@@ -40,8 +40,6 @@ class SplitMapping:
     """Layers of each segment, in a topological order."""
     cut: Partition
     """The segments; their ranks are the numbers of the mapping's entries."""
-    warnings: tuple[str, ...]
-    """Which layers are not split, because they cannot be."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +59,8 @@ class Splitter:
         What cuts, joins and adds tensors is counted as nothing.
 
         Raises:
-            RankSliceError: layers cannot be split as the mapping says, or it is not one of the
-                model.
+            RankSliceError: some of the layers cannot be split as the mapping says, or it is not one
+                of the model.
         """
         split = self._rewritten(mapping)
         rank_of = split.assignment.entry_of
@@ -94,12 +92,16 @@ class Splitter:
         own = {name: getattr(made, name) for name in _OF_LAYERS}
         problem = replace(self.problem, teams=(), **own)
         blocks = tuple(segment.layers for segment in segments)
-        return SplitMapping(mapping, problem, assignment, blocks, cut, split.warnings)
+        return SplitMapping(mapping, problem, assignment, blocks, cut)
 
     def _rewritten(self, mapping: Mapping) -> Rewritten:
+        """Return the model with parts; no layer is left whole that is to be split."""
         kind, graph = format_of(self.model.graph), self.model.graph
         forms = kind.forms(self.model)
-        return split_layers(graph, assign(mapping, graph), forms, kind.channels_last)
+        split = split_layers(graph, assign(mapping, graph), forms, kind.channels_last)
+        if split.warnings:
+            raise RankSliceError(split.warnings[0])
+        return split
 
     def parts(self, mapping: Mapping) -> list[dict[int, float]]:
         """Return how much of which layer each entry of a mapping has: by index in the problem.
@@ -108,8 +110,6 @@ class Splitter:
             RankSliceError: some of the layers cannot be split.
         """
         split = self._rewritten(mapping)
-        if split.warnings:
-            raise RankSliceError(split.warnings[0])
         parts: list[dict[int, float]] = [{} for _ in mapping.entries]
         for layer in split.graph.layers:
             if layer.name in split.assignment.entry_of:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -60,7 +59,7 @@ _FRAMES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class _Stretch:
+class Stretch:
     """Consecutive layers that are split, and how."""
 
     by: str
@@ -72,7 +71,7 @@ class _Stretch:
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    stretches: tuple[_Stretch, ...]
+    stretches: tuple[Stretch, ...]
     candidate: Candidate
 
 
@@ -82,7 +81,7 @@ class SplitSearch:
 
     splitter: Splitter
     refusals: list[str] = field(default_factory=list)
-    """Why layers could not be split, of mappings that were tried."""
+    """Why mappings that were tried are none; first that they do not fit."""
 
     @cached_property
     def problem(self) -> Problem:
@@ -148,13 +147,13 @@ class SplitSearch:
             chosen = chosen[np.linspace(0, len(chosen) - 1, _MAX_PLACES).round().astype(int)]
         return [int(place) for place in chosen]
 
-    def _rows(self, devices: Sequence[int]) -> Iterator[tuple[_Stretch, ...]]:
+    def _rows(self, devices: Sequence[int]) -> Iterator[tuple[Stretch, ...]]:
         entering = sum(t.nbytes for t in self.problem.tensors if t.producer == MODEL_INPUT)
         for ends in self.block_ends(devices):
             bytes_of_all = entering + self._leaving[ends[-1]]
             for shares in self.shares(devices, 0, ends[-1], bytes_of_all):
                 yield tuple(
-                    _Stretch("rows", before + 1, end, shares)
+                    Stretch("rows", before + 1, end, shares)
                     for before, end in itertools.pairwise((-1, *ends))
                 )
 
@@ -168,9 +167,11 @@ class SplitSearch:
         parts: dict[int, list[dict[int, float]]] = {}
         for end in self.gathering_places():
             for shares in itertools.islice(self.shares(devices, 0, end), 1):
-                stretch = _Stretch("rows", 0, end, shares)
-                with suppress(RankSliceError):
+                stretch = Stretch("rows", 0, end, shares)
+                try:
                     parts[end] = self.splitter.parts(self.mapping(devices, [stretch]))
+                except RankSliceError as error:
+                    self.refusals.append(str(error.mistakes[0]))
             if end in parts:
                 least[end] = min(
                     (so_far_s + self._block_s(devices, parts, before, end), (*ends, end))
@@ -239,12 +240,12 @@ class SplitSearch:
                 connected.append(number)
         return connected
 
-    def _outputs(self, devices: Sequence[int]) -> Iterator[tuple[_Stretch, ...]]:
+    def _outputs(self, devices: Sequence[int]) -> Iterator[tuple[Stretch, ...]]:
         layers = self.connected()[:_MAX_CONNECTED]
         for first, last in itertools.combinations_with_replacement(layers, 2):
             entering = sum(tensor.nbytes or 0 for tensor in self._layers[first].inputs)
             for shares in self.shares(devices, first, last, self._leaving[last], entering):
-                yield (_Stretch("outputs", first, last, shares),)
+                yield (Stretch("outputs", first, last, shares),)
 
     def shares(
         self,
@@ -276,7 +277,7 @@ class SplitSearch:
             yield _rounded((end_s - fixed_s) / each_s)
 
     def _tried(
-        self, devices: Sequence[int], choices: Iterable[tuple[_Stretch, ...]]
+        self, devices: Sequence[int], choices: Iterable[tuple[Stretch, ...]]
     ) -> Iterator[_Tried]:
         """Yield what can run."""
         for stretches in dict.fromkeys(choices):
@@ -285,10 +286,12 @@ class SplitSearch:
             except RankSliceError as error:
                 self.refusals.append(str(error.mistakes[0]))
                 continue
-            if candidate is not None:
+            if candidate is None:
+                self.refusals.insert(0, "the parts do not fit into the memory of the boards")
+            else:
                 yield _Tried(stretches, candidate)
 
-    def mapping(self, devices: Sequence[int], stretches: Sequence[_Stretch]) -> Mapping:
+    def mapping(self, devices: Sequence[int], stretches: Sequence[Stretch]) -> Mapping:
         """Return a mapping of split stretches; the first device has all other layers."""
         numbers = np.zeros(len(self.problem.layers), np.int64)
         for number, stretch in enumerate(stretches, 1):
@@ -305,17 +308,17 @@ class SplitSearch:
         return Mapping("mapping", tuple(entries))
 
     def evaluated(self, mapping: Mapping) -> Candidate | None:
-        """Return a mapping with its figures; ``None``: it cannot run, or not all layers are split.
+        """Return a mapping with its figures; ``None``: it cannot run.
 
         Its latency is that of a simulated frame, as parts that are sent at once wait for each other
         on a link.
 
         Raises:
-            RankSliceError: nothing of a stretch can be split.
+            RankSliceError: a stretch cannot be split.
         """
         split = self.splitter(mapping)
         prediction = predict(split.problem, split.assignment, split.blocks)
-        if split.warnings or not self._can_run(prediction):
+        if not self._can_run(prediction):
             return None
         candidate = split_candidate(split, prediction)
         figures = replace(candidate.figures[0], latency_s=self._alone_s(split, prediction))
@@ -389,7 +392,7 @@ def other_strategies(
         candidates.append(candidate)
         on_progress("splitting layers", len(candidates), len(candidates) + 1)
     if not any(candidate.ways for candidate in candidates):
-        reason = search.refusals[0] if search.refusals else "such mappings do not fit into memory"
+        reason = next(iter(search.refusals), "nowhere a single tensor crosses that could be split")
         found = f"no layers of {problem.model} can be split: {reason}"
         raise RankSliceError(Mistake("--splits", found, "explore it without --splits"))
     return candidates

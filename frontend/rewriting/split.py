@@ -225,7 +225,9 @@ class _Split:
             form = self._form_of(layer) if names == [layer.outputs[0].name] else None
             read = {tensor.name for tensor in layer.inputs}
             is_after = not read.isdisjoint({*kept, *self.sums})
-            if form is None or is_after or not self._split(layer, form):
+            # What has weights by output can be split again: it reads all of its input anyway.
+            starts = self.block.by == "outputs" and form and _has_filters(layer, form)
+            if form is None or (is_after and not starts) or not self._split(layer, form):
                 self.whole.append(layer.name)
                 if is_after or not read.isdisjoint(self.axis):
                     kept.update(names)
@@ -269,8 +271,8 @@ class _Split:
         axis = form.first_axis(layer, wanted)
         shape = layer.outputs[0].shape or ()
         rank = len(shape)
-        if axis is None and by == "heads" and rank == 4:
-            return [axis for axis in (1, 2) if shape[axis] == self._units]
+        if axis is None and by == "heads":
+            return [a for a in (1, 2) if rank == 4 and shape[a] == self._units]
         if axis is None and rank == 4:
             order = (
                 ("rows", "columns", "outputs")
@@ -293,11 +295,11 @@ class _Split:
             part = part_of(form, layer, with_ends(whole(shape), axis, ends))
             if part is None or part.usable[axis] == (0, shape[axis]):
                 return False
-            for operand, source in split.items():
-                needed, held = part.operands[operand], layer.operands[operand]
-                size = (held.shape or ())[source] if held else 0
-                if needed is None or needed[source] == (0, size):
-                    return False
+            boxes = [(layer.operands[n], part.operands[n], axis) for n, axis in split.items()]
+            cut = [box[at] != (0, held.shape[at]) for held, box, at in boxes if box and held]  # type: ignore[index]
+            # Of attention a part reads some queries, and all keys and values.
+            if len(cut) < len(split) or (cut and not any(cut)):
+                return False
         return True
 
     def part_layers(self) -> list[Layer]:
@@ -330,15 +332,16 @@ class _Split:
             stages = [made[operand.name] for operand in operands]
             if result.name in self.axis:
                 stages += [made[o.name] + 1 for o in operands if not self._has_own(layer, o)]
-            if result.name in self.axis or result.name in self.sums:
-                made[result.name] = self.stage[layer.name] = max(stages, default=0)
+            if result.name in self.axis or result.name in self.sums or operands:
+                self.stage[layer.name] = max(stages, default=0)
+                made |= {tensor.name: self.stage[layer.name] for tensor in layer.outputs}
 
     def _has_own(self, layer: Layer, operand: Tensor) -> bool:
         """Return whether each part has itself what it needs of an operand."""
         for part in range(self.count):
             plan = self.plan(layer, self.own(layer.outputs[0], part))
             needed = plan.operands[layer.operands.index(operand)] or whole(operand.shape or ())
-            if not contains(self.own(operand, part), needed):
+            if operand.name not in self.axis or not contains(self.own(operand, part), needed):
                 return False
         return True
 
@@ -365,6 +368,10 @@ class _Split:
         plan = form.summand(layer, begin, end) if form else None
         assert plan
         return plan, (end - begin) / size
+
+
+def _has_filters(layer: Layer, form: Form) -> bool:
+    return bool(form.contracted(layer)) or form.groups(layer) > 1
 
 
 def part_of(form: Form, layer: Layer, box: Box) -> LayerPart | None:

@@ -120,10 +120,10 @@ class _Maker:
             operands.pop()
         node.ClearField("input")
         node.input.extend(operand.name if operand else "" for operand in operands)
-        results = iter(layer.outputs)
-        names = [next(results).name if name else "" for name in node.output or layer.outputs]
+        results = iter(tensor.name for tensor in layer.outputs)
+        names = [next(results, "") if name else "" for name in node.output or layer.outputs]
         node.ClearField("output")
-        node.output.extend(names)
+        node.output.extend(names)  # a part has none that nobody reads
         self.operators.setdefault(layer.name, operators_of([node], {}))
         weights = dict.fromkeys(one for one in operands if isinstance(one, Weight))
         record = GraphProto(node=[node]).SerializeToString()

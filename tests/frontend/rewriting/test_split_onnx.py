@@ -171,7 +171,7 @@ def test_a_random_network_with_split_layers_computes_what_it_computes_whole(draw
                 raise
 
 
-def transformer(path, *, fused, heads=4, width=16, tokens=6):
+def transformer(path, *, fused, heads=4, width=16, tokens=6, normed_first=False):
     """Write one layer of an encoder: attention, residuals, norms and a GELU."""
     values = np.random.default_rng(0)
     weights = {}
@@ -193,8 +193,11 @@ def transformer(path, *, fused, heads=4, width=16, tokens=6):
         return name
 
     size = width // heads
+    x = "x"
+    if normed_first:
+        x = node("LayerNormalization", ["x", weight("g0", width)], "first", axis=-1)
     if fused:
-        made = node("MatMul", ["x", weight("wqkv", width, 3 * width)], "qkv")
+        made = node("MatMul", [x, weight("wqkv", width, 3 * width)], "qkv")
         shape = const("s", 1, tokens, 3, heads, size)
         made = node("Reshape", [made, shape], "qkv5")
         for number, one in enumerate("qkv"):
@@ -204,7 +207,7 @@ def transformer(path, *, fused, heads=4, width=16, tokens=6):
     else:
         shape = const("s", 1, tokens, heads, size)
         for one in "qkv":
-            flat = node("MatMul", ["x", weight(f"w{one}", width, width)], f"{one}_flat")
+            flat = node("MatMul", [x, weight(f"w{one}", width, width)], f"{one}_flat")
             flat = node("Add", [flat, weight(f"b{one}", width)], f"{one}_biased")
             node("Reshape", [flat, shape], f"{one}_made")
     q = node("Transpose", ["q_made"], "q", perm=[0, 2, 1, 3])
@@ -262,7 +265,8 @@ def test_attention_is_split_by_heads_with_no_layer_whole(tmp_path):
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_transformer_is_split_by_tokens_outputs_and_inputs(fused, by, tmp_path):
     names = transformer(tmp_path / "model.onnx", fused=fused)
-    check_split(tmp_path / "model.onnx", [block(names, by, THREE)], tmp_path / "out")
+    _, split = check_split(tmp_path / "model.onnx", [block(names, by, THREE)], tmp_path / "out")
+    assert by != "rows" or not split.warnings
 
 
 def test_heads_of_a_fused_product_are_split_from_where_they_are_apart(tmp_path):
@@ -304,6 +308,39 @@ def _product(folder):
     opsets = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
     return path
+
+
+def test_heads_of_a_block_that_begins_with_a_normalisation_are_split_from_the_products_on(tmp_path):
+    names = transformer(tmp_path / "model.onnx", fused=False, normed_first=True)
+    attention = block(spans(names, "first", "out"), "heads", THREE)
+    _, split = check_split(tmp_path / "model.onnx", [attention], tmp_path / "out")
+    assert [layer.name for layer in split.graph.layers if not layer.making][:2] == [
+        "first",
+        "added",
+    ]
+
+
+DROPPED = """<ir_version: 8, opset_import: ["": 17]>
+g (float[1, 4, 8, 6] x) => (float[1, 4, 8, 6] y)
+{
+    [first] a = Relu (x)
+    [drop] b, mask = Dropout (a)
+    [last] y = Sigmoid (b)
+}"""
+
+
+def test_a_layer_with_a_result_that_nobody_reads_is_split(tmp_path):
+    path = save(tmp_path, DROPPED)
+    _, split = check_split(path, [block(["first", "drop", "last"], "rows")], tmp_path / "out")
+    assert not split.warnings
+
+
+def test_outputs_are_split_again_after_a_layer_that_needs_all_channels(tmp_path):
+    names = transformer(tmp_path / "model.onnx", fused=False)
+    blocks = [block(names, "outputs", THREE)]
+    _, split = check_split(tmp_path / "model.onnx", blocks, tmp_path / "out")
+    assert {"wide", "narrow"} <= {layer.origin for layer in split.graph.layers}
+    assert "normed" in {layer.name for layer in split.graph.layers}
 
 
 SHUFFLE = """<ir_version: 8, opset_import: ["": 17]>

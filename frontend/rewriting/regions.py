@@ -16,7 +16,7 @@ Changes of a layer that makes a part, by name:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -573,6 +573,25 @@ class Sliced(_Form):
         steps = (step for _, step in self.steps)
         changes: Changes = (("slice", tuple(zip(sizes(needed), steps, strict=True))),)
         return LayerPart(box, _by_operand(layer, {0: needed}), changes)
+
+
+@dataclass(frozen=True, slots=True)
+class Divided(_Form):
+    """Each of several results has the next places of an operand along an axis."""
+
+    operand: int
+    axis: int
+
+    def part(self, layer: Layer, box: Box) -> LayerPart | None:
+        return None
+
+    def boxes(self, layer: Layer) -> Iterator[Box]:
+        """Yield what each result has of the operand."""
+        begin = 0
+        for result in layer.outputs:
+            end = begin + (result.shape or ())[self.axis]
+            yield with_ends(whole(shape_of(layer, self.operand)), self.axis, (begin, end))
+            begin = end
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ from rankslice.frontend.rewriting.boxes import (
     with_ends,
     within,
 )
-from rankslice.frontend.rewriting.regions import Form, FormOf, LayerPart
+from rankslice.frontend.rewriting.regions import Divided, Form, FormOf, LayerPart, Sliced
 
 Group: TypeAlias = tuple[object, ...] | None
 
@@ -70,6 +70,8 @@ def split_layers(
         RankSliceError: no layer of a block can be split as wanted, sizes are open or unknown, or it
             keeps something from frame to frame.
     """
+    graph, assignment = _undivided(graph, assignment, form_of)
+    form_of = _with_crops(form_of)
     placed = {*assignment.entry_of, *(name for b in assignment.blocks for name in b.layers)}
     copied = copied_layers(graph, placed)
     splits: list[_Split] = []
@@ -81,6 +83,39 @@ def split_layers(
             mistakes += [one for one in error.mistakes if isinstance(one, Mistake)]
     raise_mistakes(mistakes)
     return _Rewriting(graph, assignment, splits, form_of, copied).result()
+
+
+def _undivided(graph: Graph, assignment: Assignment, form_of: FormOf) -> tuple[Graph, Assignment]:
+    """Return the graph with a crop for each result of those layers of blocks that have several."""
+    inside = {name for block in assignment.blocks for name in block.layers}
+    names = {layer.name for layer in graph.layers}
+    crops: dict[str, list[Layer]] = {}
+    for layer in graph.layers:
+        form = form_of(layer) if layer.name in inside and len(layer.outputs) > 1 else None
+        if isinstance(form, Divided) and all(tensor.shape for tensor in layer.outputs):
+            source = layer.operands[form.operand]
+            assert isinstance(source, Tensor)
+            for result, box in zip(layer.outputs, form.boxes(layer), strict=True):
+                name = unique_name(f"{layer.name} {result.name}", names)
+                crop = made_layer(name, layer.name, [source], result, Crop(box))
+                crops.setdefault(layer.name, []).append(crop)
+    layers = (crop for layer in graph.layers for crop in crops.get(layer.name, [layer]))
+    graph = replace(graph, layers=tuple(layers))
+    named = {name: tuple(crop.name for crop in made) for name, made in crops.items()}
+    blocks = tuple(
+        replace(b, layers=tuple(n for name in b.layers for n in named.get(name, (name,))))
+        for b in assignment.blocks
+    )
+    return graph, replace(assignment, blocks=blocks)
+
+
+def _with_crops(form_of: FormOf) -> FormOf:
+    def form(layer: Layer) -> Form | None:
+        if isinstance(layer.making, Crop):
+            return Sliced(tuple((begin, 1) for begin, _ in layer.making.box))
+        return form_of(layer)
+
+    return form
 
 
 class _Split:
@@ -228,7 +263,7 @@ class _Split:
             # What has weights by output can be split again: it reads all of its input anyway.
             starts = self.block.by == "outputs" and form and _has_filters(layer, form)
             if form is None or (is_after and not starts) or not self._split(layer, form):
-                self.whole.append(layer.name)
+                self.whole.append(layer.origin or layer.name)
                 if is_after or not read.isdisjoint(self.axis):
                     kept.update(names)
 
@@ -483,10 +518,7 @@ class _Rewriting:
                 )
 
     def _unique(self, name: str) -> str:
-        while name in self._names:
-            name += "'"
-        self._names.add(name)
-        return name
+        return unique_name(name, self._names)
 
     def _add(self, layer: Layer, reader: _Reader | None) -> None:
         """Append a layer; without a reader it is copied to those that read from it."""
@@ -505,7 +537,12 @@ class _Rewriting:
             group: Group = (split.number, split.stage.get(layer.name, 0))
             reader = _Reader(entry, group, split.number, part)
             plan = split.plan(layer, box)
-            made = self._part(layer, plan, f"[{part + 1}/{split.count}]", reader, split.block.by)
+            if isinstance(layer.making, Crop):
+                made = self._box(layer.inputs[0], plan.operands[0] or (), reader)
+                self._origins.setdefault(made.name, layer.origin)
+            else:
+                suffix = f"[{part + 1}/{split.count}]"
+                made = self._part(layer, plan, suffix, reader, split.block.by)
             own = split.own(tensor, part)
             pieces.append(
                 _Piece(made, split.number, part, entry, group, plan.region, plan.usable, own)
@@ -575,7 +612,8 @@ class _Rewriting:
         split: _Split,
     ) -> None:
         """Append a layer that puts a tensor together; it is copied unless it is a model output."""
-        origin = self._makers[tensor.name].name
+        maker = self._makers[tensor.name]
+        origin = maker.origin or maker.name
         made = made_layer(self._unique(name), origin, parts, tensor, making, is_copied=True)
         is_output = any(output.name == tensor.name for output in self.graph.outputs)
         entry = split.block.parts[-1][0]
@@ -649,7 +687,8 @@ class _Rewriting:
             name = self._unique(tensor.name + text_of(box, tensor.shape or ()))
             joined = replace(tensor, name=name, shape=sizes(box))
             making = Join(self.splits[pieces[0].split].axis[tensor.name])
-            origin = self._makers[tensor.name].name
+            maker = self._makers[tensor.name]
+            origin = maker.origin or maker.name
             layer = made_layer(self._unique(f"join of {name}"), origin, parts, joined, making)
             self._add(layer, reader)
             self._made[key] = joined
@@ -688,6 +727,14 @@ class _Rewriting:
                 part=StoredPart(box, weight.shape, weight.name),
             )
         return self._weights[key]
+
+
+def unique_name(name: str, names: set[str]) -> str:
+    """Return a name that is not among others, and add it to them."""
+    while name in names:
+        name += "'"
+    names.add(name)
+    return name
 
 
 _T = TypeVar("_T", Tensor, Weight)

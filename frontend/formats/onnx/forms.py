@@ -14,6 +14,7 @@ from rankslice.frontend.formats.onnx.weights import constant_values
 from rankslice.frontend.formats.pieces import piece_bytes
 from rankslice.frontend.rewriting.regions import (
     Concatenated,
+    Divided,
     Elementwise,
     Filters,
     Following,
@@ -413,6 +414,7 @@ _FORMS: dict[str, _Make] = {
     "Gather": _gather,
     "Reshape": _reshape,
     "SpaceToDepth": _blocks,
+    "Split": lambda layer: Divided(0, _axis(layer, 0)),
     "Squeeze": _squeeze,
     "Tile": _tile,
     "Unsqueeze": _reshape,

@@ -15,6 +15,7 @@ from rankslice.frontend.formats.pieces import piece_bytes, stored_pieces
 from rankslice.frontend.rewriting.boxes import whole
 from rankslice.frontend.rewriting.regions import (
     Concatenated,
+    Divided,
     Elementwise,
     Filters,
     Form,
@@ -206,6 +207,12 @@ def _first(begin: int, size: int) -> int:
     return max(begin + size, 0) if begin < 0 else begin
 
 
+def _divided(layer: Layer) -> Form | None:
+    data, axis = (1, 0) if layer.op == "SPLIT" else (0, 2)
+    axes = _constant(layer, axis)
+    return Divided(data, axes[0] % len(result_shape(layer))) if axes else None
+
+
 def _resized(layer: Layer) -> Form | None:
     if _setting(layer, "align_corners"):
         return None
@@ -226,6 +233,7 @@ _FORMS: dict[str, _Make] = {
     **dict.fromkeys(("CUMSUM", "REVERSE_V2"), _along_constant),
     "BATCH_MATMUL": _batch_matmul,
     "CONCATENATION": _concatenation,
+    **dict.fromkeys(("SPLIT", "SPLIT_V"), _divided),
     "EXPAND_DIMS": _reshape,
     "FULLY_CONNECTED": _fully_connected,
     "SELECT": _select,

@@ -196,7 +196,12 @@ def transformer(path, *, fused, heads=4, width=16, tokens=6, normed_first=False)
     x = "x"
     if normed_first:
         x = node("LayerNormalization", ["x", weight("g0", width)], "first", axis=-1)
-    if fused:
+    if fused == "Split":
+        made = node("MatMul", [x, weight("wqkv", width, 3 * width)], "qkv")
+        made = node("Reshape", [made, const("s", 1, tokens, 3 * heads, size)], "qkv4")
+        parts = [f"{one}_made" for one in "qkv"]
+        nodes.append(helper.make_node("Split", [made], parts, "parted", axis=2))
+    elif fused:
         made = node("MatMul", [x, weight("wqkv", width, 3 * width)], "qkv")
         shape = const("s", 1, tokens, 3, heads, size)
         made = node("Reshape", [made, shape], "qkv5")
@@ -246,7 +251,7 @@ THREE = ((0, 1), (1, 1), (2, 2))
 
 
 def test_attention_is_split_by_heads_with_no_layer_whole(tmp_path):
-    names = transformer(tmp_path / "model.onnx", fused=False)
+    names = transformer(tmp_path / "model.onnx", fused="")
     attention = block(spans(names, "q_flat", "out"), "heads", THREE)
     cut, split = check_split(tmp_path / "model.onnx", [attention], tmp_path / "out")
     assert not split.warnings
@@ -262,21 +267,26 @@ def test_attention_is_split_by_heads_with_no_layer_whole(tmp_path):
 
 
 @pytest.mark.parametrize("by", ["outputs", "rows", "inputs"])
-@pytest.mark.parametrize("fused", [False, True])
+@pytest.mark.parametrize("fused", ["", "Gather", "Split"])
 def test_a_transformer_is_split_by_tokens_outputs_and_inputs(fused, by, tmp_path):
     names = transformer(tmp_path / "model.onnx", fused=fused)
     _, split = check_split(tmp_path / "model.onnx", [block(names, by, THREE)], tmp_path / "out")
     assert by != "rows" or not split.warnings
 
 
-def test_heads_of_a_fused_product_are_split_from_where_they_are_apart(tmp_path):
-    names = transformer(tmp_path / "model.onnx", fused=True)
-    attention = block(spans(names, "qkv5", "out"), "heads", THREE)
-    check_split(tmp_path / "model.onnx", [attention], tmp_path / "out")
+@pytest.mark.parametrize(
+    ("fused", "first"), [("Gather", "qkv5"), ("Split", "qkv"), ("Split", "parted")]
+)
+def test_heads_of_a_fused_product_are_split_from_where_they_are_apart(fused, first, tmp_path):
+    names = transformer(tmp_path / "model.onnx", fused=fused)
+    attention = block(spans(names, first, "out"), "heads", THREE)
+    _, split = check_split(tmp_path / "model.onnx", [attention], tmp_path / "out")
+    parts = {layer.origin for layer in split.graph.layers if layer.making}
+    assert {"q", "scores", "context", "out"} <= parts
 
 
 def test_a_feed_forward_by_inputs_of_its_second_product_keeps_its_first_by_outputs(tmp_path):
-    names = transformer(tmp_path / "model.onnx", fused=False)
+    names = transformer(tmp_path / "model.onnx", fused="")
     blocks = [
         block(spans(names, "wide", "gelu"), "outputs", THREE),
         block(["narrow"], "inputs", THREE, where="mapping.json: 0[1]"),
@@ -311,7 +321,7 @@ def _product(folder):
 
 
 def test_heads_of_a_block_that_begins_with_a_normalisation_are_split_from_the_products_on(tmp_path):
-    names = transformer(tmp_path / "model.onnx", fused=False, normed_first=True)
+    names = transformer(tmp_path / "model.onnx", fused="", normed_first=True)
     attention = block(spans(names, "first", "out"), "heads", THREE)
     _, split = check_split(tmp_path / "model.onnx", [attention], tmp_path / "out")
     assert [layer.name for layer in split.graph.layers if not layer.making][:2] == [
@@ -336,7 +346,7 @@ def test_a_layer_with_a_result_that_nobody_reads_is_split(tmp_path):
 
 
 def test_outputs_are_split_again_after_a_layer_that_needs_all_channels(tmp_path):
-    names = transformer(tmp_path / "model.onnx", fused=False)
+    names = transformer(tmp_path / "model.onnx", fused="")
     blocks = [block(names, "outputs", THREE)]
     _, split = check_split(tmp_path / "model.onnx", blocks, tmp_path / "out")
     assert {"wide", "narrow"} <= {layer.origin for layer in split.graph.layers}

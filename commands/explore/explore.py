@@ -40,10 +40,10 @@ from rankslice.framework.profile import Profile
 from rankslice.framework.specs.keys import parse_key
 from rankslice.framework.specs.read_platform import PlatformSource, read_platform
 from rankslice.framework.wording import digits
-from rankslice.frontend.formats import Model, format_of, formats_of, model_sha256, read_model
+from rankslice.frontend.formats import Model, formats_of, model_sha256, read_model
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 from rankslice.frontend.partition.partition import SpanSegments
-from rankslice.session.building.planning import read_profile
+from rankslice.session.building.planning import check_can_be_split, read_profile
 from rankslice.session.exploring.evaluators import (
     MappingRunner,
     MappingSimulator,
@@ -150,6 +150,8 @@ class Explorer:
         """
         wanted, out, platform = self.search, self.out, self.platform
         self.model  # noqa: B018 - what is wrong with it is said before the folder is begun
+        if wanted.splits:
+            check_can_be_split(self.model, "--splits")
         replaces = _foreign if self.force else None
         with new_folder(out, replaces=replaces, kind="folders of explorations") as folder:
             problem = self.problem_on(self.boards)
@@ -157,9 +159,11 @@ class Explorer:
             names = tuple(dict.fromkeys(("throughput", *wanted.objectives, *more)))
             objectives, left_out = available_objectives(problem, names)
             attempt = self._attempt(problem)
-            others = (
-                other_strategies(self._splitter(problem), self.on_progress) if wanted.splits else []
-            )
+            others: list[Candidate] = []
+            if wanted.splits:
+                frame_bytes = FrameBytes(self.profile.seen)
+                splitter = Splitter(problem, self.model, self.boards, frame_bytes)
+                others = other_strategies(splitter, self.on_progress)
             result = find_mappings(problem, objectives, wanted, attempt, self.on_progress)
             if not result.candidates:
                 where = platform.name if isinstance(platform, Platform) else str(platform)
@@ -282,18 +286,6 @@ class Explorer:
                 self.ssh_config,
             )
         return None
-
-    def _splitter(self, problem: Problem) -> Splitter:
-        """Return what makes mappings that split layers.
-
-        Raises:
-            RankSliceError: the model's format has no such mappings.
-        """
-        kind = format_of(self.model.graph)
-        if kind.with_made_layers is None:
-            found = f"layers of .{kind.name} models cannot be split"
-            raise RankSliceError(Mistake("--splits", found, "leave it out"))
-        return Splitter(problem, self.model, self.boards, FrameBytes(self.profile.seen))
 
     def _remarks(self, problem: Problem, fastest: Candidate) -> Iterator[str]:
         """Yield what predictions are worth, and what a newcomer may wonder about."""

@@ -35,6 +35,7 @@ from rankslice.exploration.results.candidates import (
 )
 from rankslice.exploration.results.front import nondominated
 from rankslice.exploration.search.methods import SearchResult
+from rankslice.exploration.search.seeds import planned_seeds
 from rankslice.exploration.search.trials import try_out
 from rankslice.exploration.simulator.simulator import simulate
 from rankslice.exploration.times.segment_times import parts_s
@@ -349,14 +350,14 @@ class SplitSearch:
         )
         return simulation.latency_ms["p50"] / 1e3
 
-    def in_turn(self) -> Iterator[Candidate]:
-        """Yield mappings in which accelerators run the whole model in turn."""
+    def whole(self) -> Iterator[Candidate]:
+        """Yield mappings that split no layers: the planner's, and the whole model in turn."""
         problem = self.problem
         whole_s = problem.spans_s[problem.device_kinds, 0, -1]
         teams = tuple(Team(g, weights_for(whole_s[[*g]].tolist())) for g in self.groups())
         made = replace(problem, teams=teams)
-        for number in range(len(teams)):
-            row = np.full(len(problem.layers), len(problem.devices) + number)
+        in_turn = np.arange(len(teams))[:, None] + np.full(len(problem.layers), len(made.devices))
+        for row in (*planned_seeds(problem), *in_turn):
             if self._can_run(predict(made, row)):
                 yield predicted_candidate(made, row)
 
@@ -376,7 +377,7 @@ def other_strategies(
     splitter: Splitter,
     on_progress: Callable[[str, int, int], None] = lambda step, done, total: None,
 ) -> list[Candidate]:
-    """Return mappings that split layers, and such with ranks in turn.
+    """Return mappings that split layers, such with ranks in turn, and a few pipelines.
 
     Raises:
         RankSliceError: there is only one accelerator, or no layers can be split over several.
@@ -388,7 +389,7 @@ def other_strategies(
         expected = "expected two accelerators without a common core: --per-core uses single cores"
         raise RankSliceError(Mistake("--splits", found, expected))
     candidates: list[Candidate] = []
-    for candidate in itertools.chain(search.in_turn(), search.candidates()):
+    for candidate in itertools.chain(search.whole(), search.candidates()):
         candidates.append(candidate)
         on_progress("splitting layers", len(candidates), len(candidates) + 1)
     if not any(candidate.ways for candidate in candidates):
@@ -404,15 +405,15 @@ def compared(
     objectives: Sequence[str],
     attempt: Callable[[Candidate], Candidate] | None = None,
 ) -> tuple[SearchResult, tuple[Strategy, ...]]:
-    """Return mappings of all strategies: of other ones the best by each objective.
+    """Return mappings of all strategies: of those that are missing, the best by each objective.
 
     Args:
         result: what a search found without split layers.
         objectives: those of the front.
         attempt: simulates or runs a mapping and returns it with its figures added.
     """
-    known = [candidate.mapping for candidate in result.candidates]
-    chosen = [candidate for candidate in _chosen(others) if candidate.mapping not in known]
+    known = {candidate.strategy for candidate in result.candidates}
+    chosen = _chosen([candidate for candidate in others if candidate.strategy not in known])
     tried = [try_out(attempt, candidate) if attempt else candidate for candidate in chosen]
     failures = [one for one in tried if isinstance(one, Failure)]
     kept = [*result.candidates, *(one for one in tried if isinstance(one, Candidate))]

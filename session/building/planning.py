@@ -371,15 +371,26 @@ def plan_mapping(model: Model, mapping: LayerMapping, placements: Placements) ->
     return _planned(*_with_parts(model, placed), None, None, literally=False)
 
 
+def check_can_be_split(model: Model, where: str) -> None:
+    """Check that layers of models of this format can be split.
+
+    Raises:
+        RankSliceError: they cannot.
+    """
+    kind = format_of(model.graph)
+    if kind.with_made_layers is None:
+        found = f"layers of .{kind.name} models cannot be split"
+        hint = f"convert the model to .{kind.submodels} first" if kind.submodels else ""
+        raise RankSliceError(Mistake(where, found, hint))
+
+
 def _with_parts(model: Model, placed: _Placed) -> tuple[Model, _Placed]:
     """Return the model with the parts of the layers that a mapping splits."""
     if not placed.assignment.blocks:
         return model, placed
     kind = format_of(model.graph)
-    if kind.with_made_layers is None:
-        found = f"layers of .{kind.name} models cannot be split"
-        hint = f"convert the model to .{kind.submodels} first" if kind.submodels else ""
-        raise RankSliceError(Mistake(placed.assignment.blocks[0].where, found, hint))
+    check_can_be_split(model, placed.assignment.blocks[0].where)
+    assert kind.with_made_layers
     forms = kind.forms(model)
     split = split_layers(model.graph, placed.assignment, forms, kind.channels_last)
     changed: Model = kind.with_made_layers(model, split.graph)

@@ -155,7 +155,8 @@ def test_large_fully_connected_layers_are_split_by_outputs(tmp_path: Path) -> No
 def test_each_strategy_that_is_there_has_its_best_mappings(tmp_path: Path) -> None:
     search = searched(tmp_path, boards(2))
     others = other_strategies(search.splitter)
-    assert {"rows", "outputs", "rows and outputs", IN_TURN} == {one.strategy for one in others}
+    split = {"rows", "outputs", "rows and outputs"}
+    assert {*split, IN_TURN, PIPELINE, ALONE} == {one.strategy for one in others}
     assert best(others, "latency", "rows and outputs") < best(others, "latency", IN_TURN)
     assert best(others, "throughput", IN_TURN) < best(others, "throughput", "rows and outputs")
 
@@ -220,6 +221,14 @@ def test_the_best_of_each_strategy_is_named_and_what_it_wins() -> None:
 def test_what_another_mapping_beats_in_all_objectives_is_not_on_the_front() -> None:
     result, _ = compared_ones()
     assert [True, True, False, False] == [one.on_front for one in result.candidates]
+
+
+def test_a_strategy_that_the_search_found_is_not_found_again() -> None:
+    found = (candidate(1, 40, "edge01_gpu", "edge02_gpu"),)
+    others = [candidate(0, 30, "edge01_gpu", "edge01_cpu"), candidate(0, 20, "edge01_gpu")]
+    result, strategies = compared(SearchResult(found, "exact", 1), others, ("throughput",))
+    assert [40, 20] == [one.figures[0].throughput_fps for one in result.candidates]
+    assert [PIPELINE, ALONE] == [strategy.name for strategy in strategies]
 
 
 def test_a_split_mapping_that_does_not_run_is_a_failure() -> None:

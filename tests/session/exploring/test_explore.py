@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, NoReturn
 import pytest
 from chain_problems import write_chain
 from command_line import Ended, rankslice, succeed
+from conv_networks import write_network
 from kept_runs import rank_run, run_record
 from needed import NEEDS_FIRST_CORES
 from predicted_plans import predict_plan
@@ -49,6 +51,8 @@ links:
   default: {bandwidth_mbps: 1000, latency_ms: 0.2}
 """
 LAYERS = 6
+MODELS = Path(__file__).parents[3] / "models"
+DIGITS, PARTS = MODELS / "digits.tflite", MODELS / "digit_detector-parts.yaml"
 
 
 @pytest.fixture(autouse=True)
@@ -67,18 +71,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def write_profile(folder: Path, platform: str, *, per_core: bool = False) -> None:
+def write_profile(
+    folder: Path, platform: str, *, per_core: bool = False, model: str = "chain.onnx"
+) -> None:
     where = platform if platform == "local" else str(folder / platform)
     boards = read_platform(where)
     keys = default_keys(boards, per_core=per_core)
     kinds, devices = kinds_and_devices(keys, boards)
-    graph = read_model(folder / "chain.onnx").graph
+    graph = read_model(folder / model).graph
     names = tuple(layer.name for layer in explored_layers(graph))
-    digest = file_sha256(folder / "chain.onnx")
     profile = Profile(
-        ProfiledModel("chain.onnx", digest, graph.inputs, names),
+        ProfiledModel(model, file_sha256(folder / model), graph.inputs, names),
         tuple(
-            profiled(kind.key, tuple(p.key for p in devices if p.kind == number))
+            profiled(kind.key, tuple(p.key for p in devices if p.kind == number), len(names))
             for number, kind in enumerate(kinds)
         ),
     )
@@ -90,7 +95,7 @@ def ms(first: int, last: int) -> int:
     return sum(range(first + 1, last + 2))
 
 
-def profiled(key: str, keys: tuple[str, ...]) -> ProfiledKind:
+def profiled(key: str, keys: tuple[str, ...], layers: int = LAYERS) -> ProfiledKind:
     return ProfiledKind(
         key=key,
         keys=keys,
@@ -108,8 +113,8 @@ def profiled(key: str, keys: tuple[str, ...]) -> ProfiledKind:
         ),
         spans=tuple(
             Span(first, last, (ms(first, last) * 1_000_000,), (1,), None, None, None, False)
-            for first in range(LAYERS)
-            for last in range(first, LAYERS)
+            for first in range(layers)
+            for last in range(first, layers)
         ),
     )
 
@@ -640,3 +645,109 @@ def test_a_pair_of_mappings_for_a_surge_can_be_built(folder: Path) -> None:
     build = ("build", "chain.onnx", "--platform", "boards.yaml", "--out", "built")
     ended = succeed(*build, "--mapping", f"found/{normal}", "--surge", f"found/{surge}")
     assert "for a surge:" in ended.out
+
+
+def compare(folder: Path, *options: str, model: str) -> Ended:
+    known = ("--platform", "boards.yaml", "--profile", "profile.json", "--out", "explored")
+    paths = [part if part.startswith("-") else str(folder / part) for part in known]
+    return rankslice("explore", str(folder / model), "--splits", *paths, *options)
+
+
+Compared = tuple[Path, Ended]
+
+
+def compare_network(folder: Path, *options: str) -> Compared:
+    """Compare strategies for a network of images whose n-th layer takes n ms, too."""
+    write_network(folder / "network.onnx", size=16, hidden=256)
+    (folder / "boards.yaml").write_text(PLATFORM)
+    write_profile(folder, "boards.yaml", model="network.onnx")
+    return folder, compare(folder, *options, model="network.onnx")
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Compared:
+    return compare_network(tmp_path_factory.mktemp("network"))
+
+
+def test_each_strategy_has_its_best_mappings(network: Compared) -> None:
+    folder, ended = network
+    assert (0, "") == (ended.code, ended.err)
+    strategies: Any = record(folder)["strategies"]
+    wins = {strategy["name"]: strategy["wins"] for strategy in strategies}
+    assert {"one accelerator", "pipeline", "ranks in turn", "outputs", "rows"} < {*wins}
+    assert "throughput" in wins["ranks in turn"]
+    assert "latency" in wins["rows and outputs"]
+
+
+def test_build_takes_mappings_that_split_layers(network: Compared, tmp_path: Path) -> None:
+    folder, _ = network
+    model, boards = folder / "network.onnx", folder / "boards.yaml"
+    count = 0
+    for file, mapping in zip(
+        sorted((folder / "explored").glob("mapping-*.json")),
+        record(folder)["mappings"],  # type: ignore[call-overload]
+        strict=True,
+    ):
+        items = json.loads(file.read_text())
+        if any(isinstance(item, dict) for listed in items.values() for item in listed):
+            assert items == {rank["key"]: rank["layers"] for rank in mapping["ranks"]}
+            plan = build(model, file, boards, tmp_path / file.stem).plan
+            assert list(items) == [rank.key for rank in plan.ranks]
+            assert any("[1/2]" in name for s in plan.segments for name in s.layers)
+            count += 1
+    assert 3 <= count
+
+
+def test_the_terminal_and_the_page_say_which_strategy_is_best(network: Compared) -> None:
+    folder, ended = network
+    (number,) = {
+        strategy["best"]["throughput"]
+        for strategy in record(folder)["strategies"]  # type: ignore[attr-defined]
+        if "throughput" in strategy["wins"]
+    }
+    text = f"The best strategy by objective: throughput ranks in turn (mapping {number}); latency"
+    page = (folder / "explored" / "index.html").read_text()
+    for shown in (" ".join(ended.out.split()), page):
+        assert text in shown
+        assert "rows and outputs" in shown
+        assert "by each objective; *: no strategy is better" in shown
+
+
+@pytest.mark.ci
+def test_mappings_of_all_strategies_can_be_simulated(tmp_path: Path) -> None:
+    folder, ended = compare_network(tmp_path, "--evaluate", "simulator")
+    assert (0, "") == (ended.code, ended.err)
+    mappings: Any = record(folder)["mappings"]
+    assert {"simulated"} == {one["figures"][-1]["source"] for one in mappings}
+    assert record(folder)["tried"] == len(mappings)
+
+
+def test_strategies_of_a_tflite_model_are_compared(folder: Path) -> None:
+    shutil.copyfile(DIGITS, folder / "digits.tflite")
+    write_profile(folder, "boards.yaml", model="digits.tflite")
+    ended = compare(folder, model="digits.tflite")
+    assert (0, "") == (ended.code, ended.err)
+    strategies: Any = record(folder)["strategies"]
+    assert {"rows", "outputs"} < {strategy["name"] for strategy in strategies}
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "complaint"),
+    [
+        ("chain.onnx", [], "--splits: no layers of chain.onnx can be split: "),
+        (
+            "chain.onnx",
+            ["--accelerators", "edge01_cpu0-3"],
+            "--splits: chain.onnx can run on 'edge01_cpu0-3' alone, so its layers cannot be split;"
+            " expected two accelerators without a common core: --per-core uses single cores",
+        ),
+        (str(PARTS), [], "--splits: layers of .yaml models cannot be split"),
+    ],
+)
+def test_models_that_cannot_be_split_are_refused(
+    folder: Path, model: str, options: list[str], complaint: str
+) -> None:
+    ended = compare(folder, *options, model=model)
+    assert (1, "") == (ended.code, ended.out)
+    assert complaint in ended.err
+    assert not (folder / "explored").exists()

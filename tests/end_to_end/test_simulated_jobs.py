@@ -42,7 +42,10 @@ def test_a_simulated_job_keeps_a_rate_as_the_real_one_does(tmp_path):
 
 @pytest.fixture(scope="module")
 def split_folder(tmp_path_factory):
-    """Two ranks with a part of two blocks each, which sleep 10 ms for each segment."""
+    """Two ranks with a part of two blocks each, and the first with the other layers.
+
+    For each frame the first sleeps four times 10 ms; the second, which limits the rate, twice 25.
+    """
     folder = tmp_path_factory.mktemp("split")
     model = write_network(folder / "network.onnx", size=16, hidden=64)
     parts = [{"layers": [layers], "by": "rows"} for layers in ("c1..p2", "c3..p3")]
@@ -52,7 +55,7 @@ def split_folder(tmp_path_factory):
     )
     options = BuildOptions(share_cores=True)
     built = build(model, folder / "mapping.json", "local", folder / "out", options)
-    return let_ranks_sleep(built.folder, 10)
+    return let_ranks_sleep(built.folder, 10, options={1: {"sleep_ms": "25"}})
 
 
 @pytest.mark.parametrize("window", [None, 1])

@@ -381,8 +381,9 @@ def _summand(
     layer: Layer, boxes: Mapping[int, Box | None], begin: int, biases: Sequence[int]
 ) -> LayerPart:
     changes: Changes = (("partial", True),)
-    if begin:
-        changes = (*changes, ("without", tuple(biases)))
+    added = tuple(number for number in biases if shape_of(layer, number))
+    if begin and added:
+        changes = (*changes, ("without", added))
     return LayerPart(whole(result_shape(layer)), _by_operand(layer, boxes), changes)
 
 

@@ -18,7 +18,7 @@ from rankslice.frontend.formats.onnx.reader import read_onnx
 from rankslice.frontend.formats.onnx.writer import onnx_submodel
 from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.partition import PartitionSegment
-from rankslice.frontend.rewriting.boxes import contains, sizes, whole, within
+from rankslice.frontend.rewriting.boxes import contains, sizes, whole, with_ends, within
 
 F, U8, I8, I32, I64 = (
     TensorProto.FLOAT,
@@ -320,6 +320,26 @@ CASES = {
 }
 WHOLE = {"Squeeze all", "Slice backwards", "Pad reflect", "Resize corners", "QLinearAveragePool"}
 """What cannot be split; onnxruntime rounds means of integers by where they lie in memory."""
+MIXED = {
+    "LRN": [1],
+    "InstanceNormalization": [2, 3],
+    "LayerNormalization": [2, 3],
+    "Softmax 13": [1],
+    "Softmax 13 default": [3],
+    "Softmax 11": [2, 3],
+    "Softmax 11 default": [1, 2, 3],
+    "LogSoftmax 11": [2, 3],
+    "ConvTranspose": [2, 3],
+    "Reshape": [2],
+    "Flatten": [1],
+    "Expand": [0, 2],
+    "Tile": [1],
+    "DepthToSpace CRD": [1],
+    "SpaceToDepth": [1],
+}
+"""Axes of the result that a form cannot split."""
+GROUPED = ("Conv groups", "Conv depthwise")
+SUMMED = ("Conv", "QLinearConv", "Gemm", "MatMul", "QLinearMatMul")
 
 
 def write(made, path):
@@ -397,9 +417,10 @@ def prepared(made, folder):
     return model, layer, values, expected
 
 
-def assert_equal(made, expected):
+def assert_equal(made, expected, span):
+    """Compare a part with that of the whole result, of whose range floats may differ a little."""
     if expected.dtype.kind == "f":
-        np.testing.assert_allclose(made, expected, rtol=0, atol=1e-5 * (np.ptp(expected) or 1))
+        np.testing.assert_allclose(made, expected, rtol=0, atol=1e-5 * span)
     else:
         np.testing.assert_array_equal(made, expected, strict=True)
 
@@ -436,7 +457,23 @@ def test_a_part_has_the_values_of_the_whole_at_its_place(name, data):
         part = values_of_part(model, layer, plan, values, Path(folder))
         assert part.shape == sizes(plan.region)
         inside = tuple(slice(*ends) for ends in within(plan.usable, plan.region))
-        assert_equal(part[inside], expected[tuple(slice(*ends) for ends in plan.usable)])
+        there = expected[tuple(slice(*ends) for ends in plan.usable)]
+        assert_equal(part[inside], there, np.ptp(expected))
+
+
+@pytest.mark.parametrize("name", sorted({*CASES} - WHOLE))
+def test_a_form_splits_all_axes_but_those_that_it_mixes(name, tmp_path):
+    model, layer, _, expected = prepared(CASES[name], tmp_path)
+    form = onnx_forms(model)(layer)
+    split = set()
+    for axis, size in enumerate(expected.shape):
+        halves = [(0, size // 2), (size // 2, size)] if size > 1 else [(0, 1)]
+        boxes = [with_ends(whole(expected.shape), axis, ends) for ends in halves]
+        plans = [form.part(layer, box) for box in boxes]
+        if all(plan and plan.usable[axis] != (0, size) for plan in plans):
+            split.add(axis)
+    long = {axis for axis, size in enumerate(expected.shape) if size > 1}
+    assert split == long - {*MIXED.get(name, ())}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -444,6 +481,7 @@ def test_partial_sums_add_up(name, tmp_path):
     model, layer, values, expected = prepared(CASES[name], tmp_path)
     form = onnx_forms(model)(layer)
     contracted = form.contracted(layer) if form else None
+    assert (contracted is not None) == (name.startswith(SUMMED) and name not in GROUPED)
     if contracted is None:
         return
     size = layer.operands[contracted[0]].shape[contracted[1]]
@@ -451,6 +489,5 @@ def test_partial_sums_add_up(name, tmp_path):
     if None in plans:
         assert layer.outputs[0].dtype in ("uint8", "int8")
         return
-    assert_equal(
-        sum(values_of_part(model, layer, plan, values, tmp_path) for plan in plans), expected
-    )
+    total = sum(values_of_part(model, layer, plan, values, tmp_path) for plan in plans)
+    assert_equal(total, expected, np.ptp(expected))

@@ -1,10 +1,10 @@
 """Which strategy is best for what: the best mappings of each, for four networks on several boards.
 
 A comparison like that of E. Tang, X. Guo and T. Stefanov, "The Effects of Partitioning Strategies
-on Energy Consumption in Distributed CNN Inference at The Edge" (arXiv:2210.08392): the whole model on
-each board in turn, slices of layers, and layers that are split, by rows or by outputs. Each network
-is profiled on a core of this machine. Boards have one such core, a link of 1 Gbit/s, and made-up
-power figures; rates are simulated. Latency is that of a frame that is alone.
+on Energy Consumption in Distributed CNN Inference at The Edge" (arXiv:2210.08392): the whole model
+on each board in turn, slices of layers, and layers that are split, by rows or by outputs. Each
+network is profiled on a core of this machine. Boards have one such core, a link of 1 Gbit/s, and
+made-up power figures; rates are simulated. Latency is that of a frame that is alone.
 
 With ``--boards`` the best mappings of the first network by rate and by latency also run on two
 virtual boards. Profiles are kept in the folder; with ``--again`` they are measured once more.
@@ -82,6 +82,7 @@ def rows(by_strategy: dict[str, list[Candidate]]) -> Iterator[tuple[str, ...]]:
 
 def measure(job: Job, frames: int) -> tuple[float, float, float]:
     """Return frames/s, the latency of one frame at a time in ms, and the largest rank's MB."""
+    job.deploy()  # boards keep the packages of a few jobs
     full, alone = job.run(frames), job.run(frames, window=1)
     memory = max(rank.memory_mb for rank in full.ranks)
     return full.throughput_fps, alone.latency_ms["p50"], memory
@@ -101,7 +102,6 @@ def measured(
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir()
             jobs[name] = build_for(boards, place, zoo_model(network), candidate.mapping)
-            jobs[name].deploy()
     runs = {name: partial(measure, job, args.frames) for name, job in jobs.items()}
     for name, values in in_turns(args.rounds, runs).items():
         rate, latency, memory = (spread(side) for side in zip(*values, strict=True))

@@ -30,7 +30,7 @@ from rankslice.framework.graph import (
     values_bytes,
 )
 from rankslice.framework.mapping import Assignment, Block
-from rankslice.framework.quantisers import copied_layers
+from rankslice.framework.quantisers import copied_layers, is_dequantiser
 from rankslice.framework.wording import joined, listed, quoted
 from rankslice.frontend.rewriting.boxes import (
     contains,
@@ -72,8 +72,10 @@ def split_layers(
     """
     graph, assignment = _undivided(graph, assignment, form_of)
     form_of = _with_crops(form_of)
-    placed = {*assignment.entry_of, *(name for b in assignment.blocks for name in b.layers)}
-    copied = copied_layers(graph, placed)
+    inside = {name for block in assignment.blocks for name in block.layers}
+    # Parts send quantised tensors, so each reader has dequantisers of its own.
+    inside -= {layer.name for layer in graph.layers if is_dequantiser(layer)}
+    copied = copied_layers(graph, {*assignment.entry_of, *inside})
     splits: list[_Split] = []
     mistakes: list[Mistake] = []
     for number, block in enumerate(assignment.blocks):
@@ -133,8 +135,8 @@ class _Split:
         self.block, self.number = block, number
         self._form_of = form_of
         self._channels_last = channels_last
-        names = {*block.layers} - copied
-        self._layers = [layer for layer in graph.layers if layer.name in names]
+        self._copied = copied
+        self._layers = [*self._inside(graph)]
         self._where = block.where
         if block.has_sizes and block.by == "outputs":
             self.block = self._within_groups()
@@ -163,6 +165,15 @@ class _Split:
         """By layer: how often the parts exchange something before it."""
         self._count_stages()
         self.wanted = [self._wanted(part, graph) for part in range(self.count)]
+
+    def _inside(self, graph: Graph) -> Iterator[Layer]:
+        """Yield the layers of the block, and copied ones that read what these make."""
+        names, made = {*self.block.layers} - self._copied, set[str]()
+        for layer in graph.layers:
+            is_between = layer.name in self._copied and any(t.name in made for t in layer.inputs)
+            if layer.name in names or is_between:
+                made |= {tensor.name for tensor in layer.outputs}
+                yield layer
 
     @property
     def has_exchange(self) -> bool:
@@ -263,7 +274,8 @@ class _Split:
             # What has weights by output can be split again: it reads all of its input anyway.
             starts = self.block.by == "outputs" and form and _has_filters(layer, form)
             if form is None or (is_after and not starts) or not self._split(layer, form):
-                self.whole.append(layer.origin or layer.name)
+                if layer.name not in self._copied:
+                    self.whole.append(layer.origin or layer.name)
                 if is_after or not read.isdisjoint(self.axis):
                     kept.update(names)
 
@@ -474,7 +486,12 @@ class _Rewriting:
         self._names |= {tensor.name for tensor in graph.inputs}
         self._names |= {weight.name for weight in graph.weights}
         self._entry = dict(self.assignment.entry_of)
-        split_of = {name: split for split in self.splits for name in split.block.layers}
+        split_of = {
+            name: split
+            for split in self.splits
+            for name in split.block.layers
+            if name not in self.copied
+        }
         for name in split_of:
             self._entry[name] = split_of[name].block.parts[-1][0]
         for layer in graph.layers:
@@ -639,9 +656,10 @@ class _Rewriting:
         shape = tensor.shape or ()
         if tensor.name in self._pieces:
             return self._from_pieces(tensor, box, reader)
-        if box == whole(shape):
-            return tensor
         maker = self._makers.get(tensor.name)
+        reads_pieces = maker is not None and any(t.name in self._pieces for t in maker.inputs)
+        if box == whole(shape) and not reads_pieces:
+            return tensor
         if maker is not None and maker.name in self.copied:
             form = self.form_of(maker)
             plan = part_of(form, maker, box) if form else None
@@ -650,6 +668,8 @@ class _Rewriting:
                 if key not in self._made:
                     self._made[key] = self._part(maker, plan, text_of(box, shape), reader)
                 return self._made[key]
+        if box == whole(shape):
+            return tensor
         at = reader
         if maker is None:
             at = _Reader(self._source(reader), _INPUTS)

@@ -102,6 +102,20 @@ class Network:
         grown = self.add("Conv", [x, self.weight(3, shape[1], 1, 1)], (1, 3, *shape[2:]))
         return self.add("Concat", [x, grown], (1, shape[1] + 3, *shape[2:]), axis=1)
 
+    def divide(self, x):
+        shape = self.shapes[x]
+        axis = self._draw(st.integers(1, 3))
+        half = (*shape[:axis], shape[axis] // 2, *shape[axis + 1 :])
+        if shape[axis] % 2:
+            return x
+        names = [f"t{len(self.nodes)}", f"t{len(self.nodes)}b"]
+        made = helper.make_node("Split", [x], names, f"n{len(self.nodes)}", axis=axis)
+        self.nodes.append(made)
+        self.shapes |= dict.fromkeys(names, half)
+        changed = self.add("Relu", [names[self._draw(st.integers(0, 1))]], half)
+        operands = self._draw(st.permutations([names[0], changed]))
+        return self.add("Concat", operands, shape, axis=axis)
+
     def gate(self, x):
         shape = self.shapes[x]
         mean = self.add("GlobalAveragePool", [x], (*shape[:2], 1, 1))
@@ -131,7 +145,7 @@ def split_networks(draw):
     size = draw(st.tuples(st.integers(12, 17), st.integers(12, 17)))
     network = Network(draw, size)
     x = "x"
-    kinds = ["conv", "conv", "pool", "residual", "concat", "gate", "grow"]
+    kinds = ["conv", "conv", "pool", "residual", "concat", "gate", "grow", "divide"]
     for kind in draw(st.lists(st.sampled_from(kinds), min_size=2, max_size=6)):
         x = getattr(network, kind)(x)
     if draw(st.booleans()):
@@ -399,6 +413,18 @@ def test_a_quantised_network_is_split_with_its_quantisers_to_the_bit(
     split_convolutions = {layer.origin for one in cut.segments for layer in one.layers}
     sums_integers = kind == "qoperator" and by == "inputs"
     assert sums_integers or len(split_convolutions & {"conv1_quant", "conv1"}) or kind == "dynamic"
+
+
+@pytest.mark.parametrize("halo", ["recompute", "exchange"])
+def test_parts_of_a_quantised_network_exchange_integers_if_at_all(quantised, halo, tmp_path):
+    names = [layer.name for layer in read_model(quantised["qdq"]).graph.layers]
+    rows = block(spans(names, "image_QuantizeLinear", "h_QuantizeLinear"), "rows", THREE, halo)
+    cut, _ = check_split(quantised["qdq"], [rows], tmp_path / "out", tolerance=0)
+    rank_of = {tensor.name: one.rank for one in cut.segments for tensor in one.outputs}
+    crossing = [t for s in cut.segments for t in s.inputs if rank_of.get(t.name, s.rank) != s.rank]
+    made = [tensor for tensor in crossing if not tensor.name.startswith("image[")]
+    assert {tensor.dtype for tensor in made} == {"int8"}
+    assert (len(cut.segments) <= 5) == (halo == "recompute")
 
 
 def test_a_dynamic_quantiser_that_reads_a_split_tensor_runs_whole(quantised, tmp_path):

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,7 @@ from rankslice.exploration.results.candidates import (
 )
 from rankslice.exploration.results.front import nondominated
 from rankslice.exploration.search.methods import SearchResult
-from rankslice.exploration.search.seeds import planned_seeds
+from rankslice.exploration.search.seeds import balanced_seeds, planned_seeds
 from rankslice.exploration.search.trials import try_out
 from rankslice.exploration.simulator.simulator import simulate
 from rankslice.exploration.times.segment_times import parts_s
@@ -70,10 +71,7 @@ class Stretch:
     """By device."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Tried:
-    stretches: tuple[Stretch, ...]
-    candidate: Candidate
+Stretches: TypeAlias = tuple[Stretch, ...]
 
 
 @dataclass(frozen=True)
@@ -97,14 +95,12 @@ class SplitSearch:
     def candidates(self) -> Iterator[Candidate]:
         """Yield those with rows, with outputs, and with both."""
         for devices in self.groups():
-            rows, outputs = (
-                [*self._tried(devices, choices)]
-                for choices in (self._rows(devices), self._outputs(devices))
-            )
+            rows = self._tried(devices, self._rows(devices))
+            outputs = self._tried(devices, self._outputs(devices))
             best = _best(rows, "latency", "throughput"), _best(outputs, "latency", "memory")
-            both = (one.stretches + other.stretches for one, other in itertools.product(*best))
-            for tried in (*rows, *outputs, *self._tried(devices, both)):
-                yield tried.candidate
+            both = (one + other for one, other in itertools.product(*best))
+            for tried in (rows, outputs, self._tried(devices, both)):
+                yield from tried.values()
 
     def groups(self) -> Iterator[tuple[int, ...]]:
         """Yield devices that may share layers: the two fastest, the three fastest, and so on.
@@ -148,7 +144,7 @@ class SplitSearch:
             chosen = chosen[np.linspace(0, len(chosen) - 1, _MAX_PLACES).round().astype(int)]
         return [int(place) for place in chosen]
 
-    def _rows(self, devices: Sequence[int]) -> Iterator[tuple[Stretch, ...]]:
+    def _rows(self, devices: Sequence[int]) -> Iterator[Stretches]:
         entering = sum(t.nbytes for t in self.problem.tensors if t.producer == MODEL_INPUT)
         for ends in self.block_ends(devices):
             bytes_of_all = entering + self._leaving[ends[-1]]
@@ -167,8 +163,9 @@ class SplitSearch:
         least: dict[int, tuple[float, tuple[int, ...]]] = {-1: (0.0, ())}
         parts: dict[int, list[dict[int, float]]] = {}
         for end in self.gathering_places():
-            for shares in itertools.islice(self.shares(devices, 0, end), 1):
-                stretch = Stretch("rows", 0, end, shares)
+            by_speed = next(self.shares(devices, 0, end), None)
+            if by_speed is not None:
+                stretch = Stretch("rows", 0, end, by_speed)
                 try:
                     parts[end] = self.splitter.parts(self.mapping(devices, [stretch]))
                 except RankSliceError as error:
@@ -199,7 +196,8 @@ class SplitSearch:
             own = {layer: share for layer, share in part.items() if before < layer <= end}
             part_s = parts_s(problem.times_s[kind], problem.spans_s[kind], own)
             if before >= 0:
-                missing = max(part[before] - parts[before][number][before], 0.0)
+                own_before = parts[before][number].get(before, 0.0)
+                missing = max(part.get(before, 0.0) - own_before, 0.0)
                 byte_s, hop_s = (figures.max() for figures in self._links(devices, number))
                 part_s += hop_s + missing * self._leaving[before] * byte_s
                 part_s += problem.overheads.slice_s
@@ -241,7 +239,7 @@ class SplitSearch:
                 connected.append(number)
         return connected
 
-    def _outputs(self, devices: Sequence[int]) -> Iterator[tuple[Stretch, ...]]:
+    def _outputs(self, devices: Sequence[int]) -> Iterator[Stretches]:
         layers = self.connected()[:_MAX_CONNECTED]
         for first, last in itertools.combinations_with_replacement(layers, 2):
             entering = sum(tensor.nbytes or 0 for tensor in self._layers[first].inputs)
@@ -278,9 +276,10 @@ class SplitSearch:
             yield _rounded((end_s - fixed_s) / each_s)
 
     def _tried(
-        self, devices: Sequence[int], choices: Iterable[tuple[Stretch, ...]]
-    ) -> Iterator[_Tried]:
-        """Yield what can run."""
+        self, devices: Sequence[int], choices: Iterable[Stretches]
+    ) -> dict[Stretches, Candidate]:
+        """Return what can run."""
+        tried = {}
         for stretches in dict.fromkeys(choices):
             try:
                 candidate = self.evaluated(self.mapping(devices, stretches))
@@ -290,7 +289,8 @@ class SplitSearch:
             if candidate is None:
                 self.refusals.insert(0, "the parts do not fit into the memory of the boards")
             else:
-                yield _Tried(stretches, candidate)
+                tried[stretches] = candidate
+        return tried
 
     def mapping(self, devices: Sequence[int], stretches: Sequence[Stretch]) -> Mapping:
         """Return a mapping of split stretches; the first device has all other layers."""
@@ -357,7 +357,7 @@ class SplitSearch:
         teams = tuple(Team(g, weights_for(whole_s[[*g]].tolist())) for g in self.groups())
         made = replace(problem, teams=teams)
         in_turn = np.arange(len(teams))[:, None] + np.full(len(problem.layers), len(made.devices))
-        for row in (*planned_seeds(problem), *in_turn):
+        for row in (*planned_seeds(problem), *balanced_seeds(problem), *in_turn):
             if self._can_run(predict(made, row)):
                 yield predicted_candidate(made, row)
 
@@ -366,11 +366,12 @@ def _rounded(shares: NDArray[np.float64]) -> tuple[float, ...]:
     return tuple(round(float(share), 3) for share in shares / shares.max())
 
 
-def _best(tried: Sequence[_Tried], *objectives: str) -> list[_Tried]:
+def _best(tried: dict[Stretches, Candidate], *objectives: str) -> list[Stretches]:
     """Return the best for each objective."""
+    stretches, candidates = [*tried], [*tried.values()]
     rows = [OBJECTIVES[name] for name in objectives] if tried else []
-    best = [tried[int(np.argmin([row.cost_of(t.candidate) for t in tried]))] for row in rows]
-    return [*{one.stretches: one for one in best}.values()]
+    numbers = (int(np.argmin([*map(row.cost_of, candidates)])) for row in rows)
+    return [stretches[number] for number in dict.fromkeys(numbers)]
 
 
 def other_strategies(
@@ -413,8 +414,9 @@ def compared(
         attempt: simulates or runs a mapping and returns it with its figures added.
     """
     known = {candidate.strategy for candidate in result.candidates}
-    chosen = _chosen([candidate for candidate in others if candidate.strategy not in known])
-    tried = [try_out(attempt, candidate) if attempt else candidate for candidate in chosen]
+    best = _best_of_each(one for one in others if one.strategy not in known)
+    chosen = {str(one.mapping): one for own in best.values() for one in own.values()}
+    tried = [try_out(attempt, one) if attempt else one for one in chosen.values()]
     failures = [one for one in tried if isinstance(one, Failure)]
     kept = [*result.candidates, *(one for one in tried if isinstance(one, Candidate))]
     values = np.array([[OBJECTIVES[name].cost_of(c) for name in objectives] for c in kept])
@@ -430,28 +432,19 @@ def compared(
     return whole, tuple(_strategies(ranked))
 
 
-def _chosen(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the best of each strategy by each objective, once each."""
-    best: dict[str, Candidate] = {}
-    for strategy in dict.fromkeys(candidate.strategy for candidate in candidates):
-        own = [candidate for candidate in candidates if candidate.strategy == strategy]
-        for row in OBJECTIVES.values():
-            chosen = min(own, key=row.cost_of)
-            if math.isfinite(row.cost_of(chosen)):
-                best[str(chosen.mapping)] = chosen
-    return [*best.values()]
+def _best_of_each(candidates: Iterable[Candidate]) -> dict[str, dict[str, Candidate]]:
+    """Return the best mapping of each strategy by each objective of which it has a value."""
+    best: dict[str, dict[str, Candidate]] = {}
+    for candidate in candidates:
+        own = best.setdefault(candidate.strategy, {})
+        for name, row in OBJECTIVES.items():
+            if row.cost_of(candidate) < (row.cost_of(own[name]) if name in own else math.inf):
+                own[name] = candidate
+    return best
 
 
 def _strategies(candidates: Sequence[Candidate]) -> Iterator[Strategy]:
-    names = dict.fromkeys(candidate.strategy for candidate in candidates)
-    for strategy in names:
-        own = [candidate for candidate in candidates if candidate.strategy == strategy]
-        best: dict[str, int] = {}
-        wins = []
-        for row in OBJECTIVES.values():
-            first = min(own, key=row.cost_of)
-            if math.isfinite(row.cost_of(first)):
-                best[row.name] = first.number
-                if row.cost_of(first) <= min(map(row.cost_of, candidates)):
-                    wins.append(row.name)
-        yield Strategy(strategy, best, tuple(wins))
+    least = {name: min(map(row.cost_of, candidates)) for name, row in OBJECTIVES.items()}
+    for strategy, best in _best_of_each(candidates).items():
+        wins = (name for name, one in best.items() if OBJECTIVES[name].cost_of(one) <= least[name])
+        yield Strategy(strategy, {name: one.number for name, one in best.items()}, tuple(wins))

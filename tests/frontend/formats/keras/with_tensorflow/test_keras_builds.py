@@ -194,3 +194,9 @@ def test_the_saved_model_of_the_page_about_papers_is_sliced_as_it_says(tmp_path)
     page = steps(Path(__file__).parents[5] / "docs" / "seeds.md")
     (step,) = [step for step in page if "digits_saved_model" in step.lines[0]]
     assert [] == step.lacks("".join(printed(line, tmp_path) for line in step.lines))
+
+
+def test_layers_of_keras_models_are_not_split_before_they_are_converted(tmp_path):
+    ended = rankslice("explore", MODELS / "digits.keras", "--splits", "--out", tmp_path / "out")
+    complaint = "layers of .keras models cannot be split; convert the model to .tflite first"
+    assert (1, f"error: --splits: {complaint}\n") == (ended.code, ended.err)

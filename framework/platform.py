@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -94,6 +94,9 @@ class Board:
 Wire: TypeAlias = Literal["none", "float16", "bfloat16", "int8"]
 WIRES: tuple[Wire, ...] = get_args(Wire)
 """As what a link carries float32 tensors, in the order of their bits: as they are, or converted."""
+
+WIRE_SHARE: Mapping[str, float] = {"none": 1.0, "float16": 0.5, "bfloat16": 0.5, "int8": 0.25}
+"""How much of a float32 tensor's bytes crosses a link."""
 
 
 @dataclass(frozen=True, slots=True)

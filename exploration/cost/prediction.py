@@ -43,7 +43,7 @@ class DeviceCost:
     layer_count: int
     compute_s: float
     copy_s: float
-    """Copying tensors into and out of the network."""
+    """Converting tensors, and copying them into and out of the network."""
     runtime_s: float
     """What the runtime takes for each frame and each message."""
     source: str
@@ -201,6 +201,10 @@ class _Explained:
         sources = problem.link_sources
         ends = [*zip(sent.tensor.tolist(), sent.origin.tolist(), sent.target.tolist(), strict=True)]
         shares: dict[tuple[int, int, int], float] = defaultdict(float)
+        links = problem.wire_shares[
+            problem.device_boards[sent.origin], problem.device_boards[sent.target]
+        ]
+        sizes, _ = problem.sent(links, sent.tensor)
         for end, share in zip(ends, self.phases.shares[sent.row].tolist(), strict=True):
             shares[end] += share
         return tuple(
@@ -208,12 +212,14 @@ class _Explained:
                 problem.tensors[tensor].name,
                 problem.devices[origin].key,
                 problem.devices[target].key,
-                problem.tensors[tensor].nbytes,
+                nbytes,
                 seconds,
                 sources[boards[origin]][boards[target]] if sources else "given links",
                 shares[tensor, origin, target],
             )
-            for (tensor, origin, target), seconds in zip(ends, sent.hop_s.tolist(), strict=True)
+            for (tensor, origin, target), nbytes, seconds in zip(
+                ends, sizes.tolist(), sent.hop_s.tolist(), strict=True
+            )
         )
 
     def device(self, device: int) -> DeviceCost:

@@ -33,7 +33,8 @@ class MessageCosts:
     """What messages take, in seconds; all arrays are (messages,)."""
 
     copy_s: Floats
-    """Of the cores at each end, to copy it into and out of the network; 0 inside one board."""
+    """Of the cores at each end, to convert it, and to copy it into and out of the network; 0 inside
+    one board."""
     runtime_s: Floats
     """Of the cores at each end, besides."""
     link_s: Floats
@@ -51,6 +52,7 @@ def message_costs(
     latency_s: Floats,
     is_local: NDArray[np.bool_],
     overheads: Overheads,
+    convert_s: Floats | float = 0.0,
 ) -> MessageCosts:
     """Return what messages take of cores and links.
 
@@ -60,9 +62,10 @@ def message_costs(
         latency_s: between its boards, or until a rank of the same board has woken up.
         is_local: whether it stays inside one board, where nothing is copied.
         overheads: what runtime and network take of the cores.
+        convert_s: what each end takes to convert it, if it leaves its board.
     """
     sent = np.where(np.isfinite(nbytes), nbytes, 0.0)
-    copy_s = np.where(is_local, 0.0, sent * overheads.network_s_per_byte)
+    copy_s = np.where(is_local, 0.0, sent * overheads.network_s_per_byte + convert_s)
     return MessageCosts(
         np.where(np.isfinite(nbytes), copy_s, np.inf),
         np.where(is_local, overheads.token_s, overheads.message_s),
@@ -123,12 +126,14 @@ def messages_of(problem: Problem, phases: Phases, spans: Spans) -> Messages:
     start = np.where(before < 0, home, device[before])
     boards = problem.device_boards[start], board
     is_local = boards[0] == boards[1]
+    nbytes, convert_s = problem.sent(problem.wire_shares[boards], tensor)
     costs = message_costs(
-        problem.tensor_bytes[tensor],
+        nbytes,
         problem.bandwidth_bytes_s[boards],
         problem.latency_s[boards],
         is_local,
         problem.overheads,
+        convert_s,
     )
     keys = keys * len(problem.devices) + place
     return Messages(

@@ -50,9 +50,9 @@ class LayerChain:
     """(kinds, layers): time of each layer on each kind of device in s; infinite where it cannot
     run. A slice takes the sum, unless ``spans_s`` says otherwise."""
     output_bytes: ArrayLike
-    """(layers,): bytes that cross the cut behind each layer. If layers are read by others than the
-    next one, count everything that is made before the cut and read behind it. Infinite: there can
-    be no cut. The last layer's bytes are not sent."""
+    """(layers,) or (rows, layers): bytes that cross the cut behind each layer. If layers are read
+    by others than the next one, count everything that is made before the cut and read behind it.
+    Infinite: there can be no cut. The last layer's bytes are not sent."""
     memory_bytes: ArrayLike
     """(layers,), (kinds, layers), or (kinds, layers, layers) for spans: what layers take of the
     memory of the board they are on."""
@@ -69,6 +69,9 @@ class LayerChain:
     bandwidth_bytes_s: ArrayLike = math.inf
     """(devices, devices), from row to column, or one number. Between two boards a message takes
     the smallest of this and the two devices' own."""
+    output_row: ArrayLike = 0
+    """(devices, devices) or one number: the row of ``output_bytes`` for a message, if links carry
+    tensors as different types."""
     latency_s: ArrayLike = 0.0
     """(devices, devices) or one number: added to each message, in s."""
 

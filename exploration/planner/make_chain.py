@@ -52,7 +52,10 @@ def make_chain(arguments: LayerChain, *, counts_power: bool = True, most_turns: 
 
     by_spans = "kinds", "layers", "layers"
     memory = read("memory_bytes", ("layers",), ("kinds", "layers"), by_spans)
-    sent = read("output_bytes", ("layers",), endless=True)
+    sent = np.atleast_2d(_numbers(arguments.output_bytes, "output_bytes", endless=True))
+    if sent.ndim != 2 or sent.shape[1] != layers:
+        expected = f"(layers), here ({layers},), or (rows, layers)"
+        raise _misshapen("output_bytes", np.asarray(arguments.output_bytes), expected)
     board_of, capacity = _boards(devices)
     link_of, link_s = _links(
         devices,
@@ -60,6 +63,7 @@ def make_chain(arguments: LayerChain, *, counts_power: bool = True, most_turns: 
         sent,
         by_pairs("bandwidth_bytes_s", endless=True),
         by_pairs("latency_s", endless=False),
+        by_pairs("output_row", endless=False).astype(int),
     )
     return Chain(
         devices,
@@ -72,7 +76,7 @@ def make_chain(arguments: LayerChain, *, counts_power: bool = True, most_turns: 
         capacity,
         link_of,
         link_s,
-        np.concatenate([[False], np.isinf(sent[:-1]), [False]]),
+        np.concatenate([[False], np.isinf(sent[:, :-1]).any(axis=0), [False]]),
         counts_power,
         most_turns,
     )
@@ -157,6 +161,7 @@ def _links(
     output_bytes: Floats,
     bandwidth: Floats,
     latency: Floats,
+    rows: NDArray[np.int64],
 ) -> tuple[NDArray[np.intp], Floats]:
     """Return the link between any two devices, and how long each link takes at each cut."""
     own = np.array([device.bandwidth_bytes_s for device in devices])
@@ -164,13 +169,13 @@ def _links(
     network = np.minimum.outer(own, own)
     network[boards[:, None] == boards[None, :]] = np.inf
     rates = np.minimum(network, bandwidth)
-    pairs = np.stack([rates.ravel(), latency.ravel()], axis=1)
+    pairs = np.stack([rates.ravel(), latency.ravel(), rows.ravel()], axis=1)
     links, link_of = np.unique(pairs, axis=0, return_inverse=True)
-    times = np.full((len(links) + 1, output_bytes.size + 1), np.inf)
+    times = np.full((len(links) + 1, output_bytes.shape[1] + 1), np.inf)
     times[-1] = 0.0
-    crossing = output_bytes[:-1]
+    crossing = output_bytes[links[:, 2].astype(int), :-1]
     with np.errstate(divide="ignore", invalid="ignore"):
         sent = np.where(crossing == 0, 0.0, crossing / links[:, :1])
-    sent[:, np.isinf(crossing)] = np.inf
-    times[:-1, 1:-1] = sent + links[:, 1:]
+    sent[np.isinf(crossing)] = np.inf
+    times[:-1, 1:-1] = sent + links[:, 1:2]
     return link_of.reshape(rates.shape), times

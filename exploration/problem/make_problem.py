@@ -37,6 +37,7 @@ from rankslice.framework.profile import OTHER_SIZES, Profile, ProfiledKind, Span
 from rankslice.frontend.costs.costs import held_by
 from rankslice.frontend.partition.crossing import crossing_fault
 from rankslice.frontend.partition.partition import SegmentMaker
+from rankslice.frontend.rewriting.conversions import fixed_tensors
 
 
 def make_problem(
@@ -69,7 +70,7 @@ def make_problem(
     kinds, devices = accelerators or kinds_and_devices(default_keys(platform), platform)
     times = np.asarray(times_s, np.float64)
     raise_mistakes(_time_mistakes(times, (len(kinds), len(layers)), times_source))
-    bandwidths, latencies, sources = _links(platform)
+    bandwidths, latencies, shares, sources = _links(platform)
     weights = _weights(graph, layers)
     return Problem(
         layers=tuple(layer.name for layer in layers),
@@ -81,6 +82,7 @@ def make_problem(
         tensors=tuple(_tensors(graph, layers, frame_bytes)),
         bandwidth_bytes_s=bandwidths,
         latency_s=latencies,
+        wire_share=shares,
         kinds=kinds,
         shared_weights=tuple(weight for weight in weights if len(weight.readers) > 1),
         together=_together(graph, layers),
@@ -114,13 +116,16 @@ def _board_costs(board: Board) -> BoardCosts:
 
 def _links(
     platform: Platform,
-) -> tuple[NDArray[np.float64], NDArray[np.float64], tuple[tuple[str, ...], ...]]:
-    links = LinkSpeeds(platform)
+) -> tuple[
+    NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], tuple[tuple[str, ...], ...]
+]:
+    links = LinkSpeeds(platform, converts=True)
     names = [board.name for board in platform.boards]
     shape = len(names), len(names)
     bandwidths, latencies = links.figures(itertools.product(names, names))
+    shares = links.shares(itertools.product(names, names))
     sources = tuple(tuple(links.described(one, other)[1] for other in names) for one in names)
-    return bandwidths.reshape(shape), latencies.reshape(shape), sources
+    return bandwidths.reshape(shape), latencies.reshape(shape), shares.reshape(shape), sources
 
 
 def _together(graph: Graph, layers: Sequence[Layer]) -> tuple[tuple[int, ...], ...]:
@@ -144,6 +149,7 @@ def _tensors(
         for tensor in reads[layer.name] or (smallest,):
             readers.setdefault(tensor.name, []).append(index)
     outputs = {tensor.name for tensor in graph.outputs}
+    fixed = fixed_tensors(graph)
     made = [(MODEL_INPUT, tensor) for tensor in graph.inputs]
     made += [(index, tensor) for index, layer in enumerate(layers) for tensor in layer.outputs]
     for producer, tensor in made:
@@ -155,6 +161,7 @@ def _tensors(
                 tuple(readers.get(tensor.name, ())),
                 tensor.name in outputs,
                 most_bytes=float(slot_bytes(tensor)),
+                is_convertible=tensor.dtype == "float32" and tensor.name not in fixed,
                 is_bound=frame_bytes.is_bound(tensor),
             )
 

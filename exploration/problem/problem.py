@@ -14,7 +14,7 @@ from functools import cached_property
 from math import isfinite
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from rankslice.exploration.problem.devices import Device, Kind, Team, teams_of_kinds
 from rankslice.exploration.problem.runtime_costs import NO_OVERHEADS, Overheads
@@ -55,6 +55,8 @@ class LayerTensor:
     """Whether it is an output of the model, and so goes to the sink."""
     most_bytes: float | None = None
     """Size of a slot, if that is another: with open sizes it has room for the largest ones."""
+    is_convertible: bool = False
+    """Whether links may carry it as another type than float32."""
     is_bound: bool = False
     """Whether its sizes are open and none are known but the largest: these are counted."""
 
@@ -92,6 +94,9 @@ class Problem:
     """(boards, boards): from and to. inf: not known, or inside one board."""
     latency_s: NDArray[np.float64]
     """(boards, boards)"""
+    wire_share: NDArray[np.float64] = field(default_factory=lambda: np.ones((1, 1)))
+    """(boards, boards), or (1, 1) for all: how much of the bytes of a float32 tensor crosses; 1:
+    it is not converted."""
     between_frames_s: float = 0.0
     """Time between frames that come by the clock: boards idle so long; 0: they come as fast as they
     are taken."""
@@ -185,6 +190,35 @@ class Problem:
     def tensor_bytes(self) -> NDArray[np.float64]:
         """(tensors,): mean size of messages; infinite for one that cannot leave its segment."""
         return np.array([tensor.nbytes for tensor in self.tensors], np.float64)
+
+    @cached_property
+    def wire_shares(self) -> NDArray[np.float64]:
+        return np.broadcast_to(self.wire_share, (len(self.boards),) * 2)
+
+    @cached_property
+    def shares_between(self) -> tuple[float, ...]:
+        """What :attr:`wire_shares` has between two boards, once each."""
+        between = self.wire_shares[~np.eye(len(self.boards), dtype=bool)]
+        return tuple(np.unique(between).tolist()) or (1.0,)
+
+    @cached_property
+    def is_convertible(self) -> NDArray[np.bool_]:
+        return np.array([tensor.is_convertible for tensor in self.tensors], bool)
+
+    def sent(
+        self, share: ArrayLike, tensors: NDArray[np.int64] | slice = slice(None)
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the size of messages, and how long each end converts, in bytes and seconds.
+
+        Args:
+            share: of the bytes of float32, for each of the tensors or for all.
+            tensors: indices; by default all tensors.
+        """
+        share = np.where(self.is_convertible[tensors], share, 1.0)
+        nbytes = self.tensor_bytes[tensors]
+        is_converted = (share < 1) & np.isfinite(nbytes)
+        converted = np.where(is_converted, nbytes, 0.0)
+        return nbytes * share, converted * self.overheads.convert_s_per_byte
 
     @cached_property
     def slot_bytes(self) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rankslice.backend.runtime.sizes import HEADER_BYTES
 from rankslice.framework.engines import computes
 from rankslice.framework.graph import AnyTensor
-from rankslice.framework.platform import Link, Platform
+from rankslice.framework.platform import WIRE_SHARE, Link, Platform
 from rankslice.framework.profile import SeenTensor
 from rankslice.framework.wording import listed
 
@@ -36,6 +36,9 @@ class Overheads:
     read_s: float = 0.0
     read_s_per_byte: float = 0.0
     """To read a frame, in seconds, and for each byte of the model's inputs."""
+    convert_s_per_byte: float = 0.0
+    """For each byte of a float32 tensor that a link carries as another type, at each end, in
+    seconds."""
     arrival_s: float = 0.0
     """From a frame's arrival by the clock until the source, which sleeps, has woken up, and from
     when it has read the frame until the rank, which sleeps, computes; in seconds."""
@@ -57,9 +60,14 @@ SLEEPING_OVERHEADS = Overheads(
 )
 
 DEFAULT_OVERHEADS = replace(
-    SLEEPING_OVERHEADS, frame_s=50e-6, slice_s=0.2e-3, network_s_per_byte=3e-9
+    SLEEPING_OVERHEADS,
+    frame_s=50e-6,
+    slice_s=0.2e-3,
+    network_s_per_byte=3e-9,
+    convert_s_per_byte=0.1e-9,
 )
-"""Default overheads of a rank that computes; ``benchmarks/message_cost.py`` measures them."""
+"""Default overheads of a rank that computes; ``benchmarks/message_cost.py`` measures them, and
+``benchmarks/wire_types.py --times`` what conversions take."""
 
 
 def default_overheads(engines: Iterable[str]) -> Overheads:
@@ -78,6 +86,8 @@ class LinkSpeeds:
     platform: Platform
     wake_up_s: float = WAKE_UP_S
     """Between two ranks of one board, whatever the size: one reads the slots of the other."""
+    converts: bool = False
+    """Whether tensors are still float32 that links carry as other types; in plans they are not."""
 
     def figures(
         self, pairs: Iterable[tuple[str, str]]
@@ -88,6 +98,11 @@ class LinkSpeeds:
             np.array([link.bandwidth_mbps * 1e6 / 8 for link in links]),
             np.array([link.latency_ms / 1e3 for link in links]),
         )
+
+    def shares(self, pairs: Iterable[tuple[str, str]]) -> NDArray[np.float64]:
+        """Return how much of the bytes of a float32 tensor crosses between boards, (pairs,)."""
+        links = (self.described(*pair)[0] if self.converts else UNKNOWN_LINK for pair in pairs)
+        return np.array([WIRE_SHARE[link.wire] for link in links])
 
     def described(self, origin: str, target: str) -> tuple[Link, str]:
         """Return the link from a board to another or to itself, and where its figures are from."""

@@ -80,6 +80,8 @@ class ContiguousPlanner:
             pipeline = optimal_pipeline(
                 LayerChain(
                     **self._arguments,
+                    output_bytes=self._sent_bytes,
+                    output_row=np.searchsorted(self._shares, problem.wire_shares[pairs]),
                     spans_s=self._spans(devices),
                     devices=[self._device(device, most_bytes) for device in devices],
                     bandwidth_bytes_s=problem.bandwidth_bytes_s[pairs],
@@ -158,7 +160,8 @@ class ContiguousPlanner:
         what of this goes to the next layer.
         """
         taken, sent, handed = np.zeros((3, len(self.problem.layers)))
-        for nbytes, made, later in _uses(self.problem):
+        least, _ = self.problem.sent(min(self.problem.shares_between))
+        for nbytes, made, later in _uses(self.problem, least):
             if math.isfinite(nbytes):
                 for reader in later:
                     taken[reader - 1] += nbytes
@@ -173,11 +176,22 @@ class ContiguousPlanner:
         arriving = np.concatenate([[0.0], finite[:-1]])
         return {
             "times_s": problem.times_s,
-            "output_bytes": finite,
             "memory_bytes": _span_bytes(problem),
             "receive_memory_bytes": SLOTS * arriving,
             "send_memory_bytes": SLOTS * finite,
         }
+
+    @cached_property
+    def _shares(self) -> Floats:
+        """Those of links, once each, ascending."""
+        return np.unique(self.problem.wire_shares)
+
+    @cached_property
+    def _sent_bytes(self) -> Floats:
+        """(shares, layers): what crosses a cut behind a layer."""
+        sizes = (self.problem.sent(share)[0] for share in self._shares)
+        crossing = [np.append(crossing_bytes(self.problem, nbytes), 0.0) for nbytes in sizes]
+        return np.where(np.isfinite(crossing), crossing, 0.0)
 
     @cached_property
     def _crossing_bytes(self) -> Floats:
@@ -200,14 +214,20 @@ class ContiguousPlanner:
     def _spans_by_place(self) -> tuple[Floats, Floats]:
         """Of slices that have a board each; and of others, whose tensors do not all leave it."""
         overheads = self.problem.overheads
-        near_s = min(overheads.token_s, overheads.message_s)
-        apart = self._spans_with(overheads.message_s, overheads.network_s_per_byte)
-        return apart, self._spans_with(near_s, 0.0)
+        costs = (self.problem.sent(share) for share in self.problem.shares_between)
+        copies_s = [
+            np.where(np.isfinite(nbytes), nbytes, 0.0) * overheads.network_s_per_byte + convert_s
+            for nbytes, convert_s in costs
+        ]
+        far_s = overheads.message_s + np.min(copies_s, axis=0)
+        near_s = np.full(len(far_s), min(overheads.token_s, overheads.message_s))
+        return self._spans_with(far_s), self._spans_with(near_s)
 
-    def _spans_with(self, each_s: float, per_byte_s: float) -> Floats:
+    def _spans_with(self, messages_s: Floats) -> Floats:
+        """Return the spans; ``messages_s``: (tensors,), what each end takes."""
         problem = self.problem
         forbidden = np.isinf(self._crossing_bytes) | self._inside_groups
-        messages = _messages_s(problem, each_s, per_byte_s)
+        messages = _messages_s(problem, messages_s)
         spans: Floats = problem.span_tables + problem.overheads.frame_s + messages
         spans[:, :, np.flatnonzero(forbidden)] = np.inf
         spans[:, np.flatnonzero(forbidden[:-1]) + 1, :] = np.inf
@@ -239,20 +259,22 @@ class ContiguousPlanner:
 class _Use(NamedTuple):
     """Where a tensor comes from, and who needs it later."""
 
-    nbytes: float
+    size: float
+    """In bytes, or what it takes in seconds."""
     home: int
     """The layer from whose device it comes."""
     later: tuple[int, ...]
     """The layers behind that one that need it, ascending; the sink's counts, too."""
 
 
-def _uses(problem: Problem) -> Iterator[_Use]:
-    for tensor, home in zip(problem.tensors, problem.home_layers.tolist(), strict=True):
+def _uses(problem: Problem, sizes: Floats) -> Iterator[_Use]:
+    homes, of_tensors = problem.home_layers.tolist(), sizes.tolist()
+    for tensor, home, size in zip(problem.tensors, homes, of_tensors, strict=True):
         readers = {*tensor.readers, *((problem.sink_layer,) if tensor.is_output else ())}
-        yield _Use(tensor.nbytes, home, tuple(sorted(r for r in readers if r > home)))
+        yield _Use(size, home, tuple(sorted(r for r in readers if r > home)))
 
 
-def _messages_s(problem: Problem, each_s: float, per_byte_s: float) -> Floats:
+def _messages_s(problem: Problem, messages_s: Floats) -> Floats:
     """Return (layers, layers): time for what a slice takes and gives, by first and last layer.
 
     Each tensor is taken once, and given once, as if one stage read it.
@@ -267,8 +289,7 @@ def _messages_s(problem: Problem, each_s: float, per_byte_s: float) -> Floats:
             steps[first.start, last.stop] -= seconds
             steps[first.stop, last.stop] += seconds
 
-    for nbytes, made, later in _uses(problem):
-        seconds = each_s + (nbytes * per_byte_s if math.isfinite(nbytes) else 0.0)
+    for seconds, made, later in _uses(problem, messages_s):
         for before, reader in itertools.pairwise((made, *later)):
             add(seconds, range(before + 1, reader + 1), range(reader, layers))
         add(seconds, range(made + 1), range(made, max(later, default=made)))
@@ -322,14 +343,17 @@ def fastest_slices(problem: Problem) -> tuple[Slice, ...]:
     return () if plan is None else plan.slices
 
 
-def crossing_bytes(problem: Problem) -> NDArray[np.float64]:
+def crossing_bytes(problem: Problem, sizes: Floats | None = None) -> NDArray[np.float64]:
     """Return (layers - 1,): the bytes that layers after each border need of those before it.
 
     Model inputs come from the layer at which frames enter; model outputs go to the last layer that
     makes one.
+
+    Args:
+        sizes: (tensors,): bytes of their messages; by default those within a board.
     """
     finite, endless = np.zeros((2, len(problem.layers) + 1))
-    for nbytes, made, later in _uses(problem):
+    for nbytes, made, later in _uses(problem, problem.tensor_bytes if sizes is None else sizes):
         if later:
             changes, size = (finite, nbytes) if np.isfinite(nbytes) else (endless, 1)
             changes[made] += size

@@ -152,7 +152,8 @@ def _board_sets(problem: Problem) -> Iterator[frozenset[int]]:
 
 def _likeness(problem: Problem, board: int) -> object:
     kinds = tuple(sorted(device.kind for device in problem.devices if device.board == board))
-    links = np.delete(problem.bandwidth_bytes_s[board], board)
+    tables = problem.bandwidth_bytes_s, problem.wire_shares
+    links = zip(*(np.delete(table[board], board).tolist() for table in tables), strict=True)
     return replace(problem.boards[board], name=""), kinds, tuple(sorted(links))
 
 

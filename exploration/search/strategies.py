@@ -211,8 +211,10 @@ class SplitSearch:
         problem, overheads = self.problem, self.problem.overheads
         boards = problem.device_boards[[*devices]]
         is_far, own = boards != boards[number], boards[number]
-        network_s = 2 * overheads.network_s_per_byte
-        byte_s = is_far * (1 / problem.bandwidth_bytes_s[own, boards] + network_s)
+        network_s, convert_s = 2 * overheads.network_s_per_byte, 2 * overheads.convert_s_per_byte
+        share = problem.wire_shares[own, boards]
+        byte_s = share * (1 / problem.bandwidth_bytes_s[own, boards] + network_s)
+        byte_s = is_far * (byte_s + (share < 1) * convert_s)
         hop_s = problem.latency_s[own, boards] + is_far * 2 * overheads.message_s
         return byte_s, hop_s
 
@@ -343,7 +345,7 @@ class SplitSearch:
         simulation = simulate(
             make_plan(info, split.cut, placements.ranks),
             [np.array([segment.compute_s]) for segment in prediction.segments],
-            LinkSpeeds(platform),
+            LinkSpeeds(platform, converts=True),
             frames=_FRAMES,
             window=1,
             overheads=overheads,

@@ -29,6 +29,7 @@ from rankslice.exploration.simulator.simulated_parts import (
 )
 from rankslice.framework.engines import computes
 from rankslice.framework.plan import Plan
+from rankslice.framework.platform import WIRE_SHARE
 
 SentBytes: TypeAlias = Mapping[str, NDArray[np.float64]]
 """By tensor: the size of its messages in bytes, frame by frame and again from the beginning."""
@@ -128,14 +129,20 @@ class _Assembly:
         bandwidths, latencies = links.figures(ends)
         names = [channel.tensor for channel in plan.channels]
         sizes = [sent_bytes.get(n, np.array([float(slot_bytes(tensors[n]))])) for n in names]
+        is_float = np.array([tensors[name].dtype == "float32" for name in names], bool)
+        share = np.where(is_float, links.shares(ends), 1.0)[:, np.newaxis]
+        done = {one.sent: WIRE_SHARE[one.dtype] for one in plan.conversions}
+        shares_done = np.array([done.get(name, 1.0) for name in names])[:, np.newaxis]
+        nbytes = np.array([np.resize(by_frame, self.period) for by_frame in sizes])
+        nbytes = nbytes.reshape(-1, self.period)
+        converted = np.where(share * shares_done < 1, nbytes / shares_done, 0.0)
         return message_costs(
-            np.array([np.resize(by_frame, self.period) for by_frame in sizes]).reshape(
-                -1, self.period
-            ),
+            nbytes * share,
             bandwidths[:, np.newaxis],
             latencies[:, np.newaxis],
             np.array([one == other for one, other in ends], bool)[:, np.newaxis],
             overheads,
+            converted * overheads.convert_s_per_byte,
         )
 
     def pipes(self, costs: MessageCosts, ports: Ports) -> Iterator[Pipe]:

@@ -65,7 +65,7 @@ def find_wires(
     ranks, job = plan.ranks, plan.job
     source, sink = entries[job.source], entries[job.sink]
     inputs, outputs = ({t.name for t in side} for side in (graph.inputs, graph.outputs))
-    fixed = _fixed(graph)
+    fixed = fixed_tensors(graph)
     of: dict[tuple[str, int], Wire] = {}
     raw: dict[str, str] = {}
     for channel in plan.channels:
@@ -91,7 +91,7 @@ def find_wires(
     return Wires(of, results, source, sink, tuple(warnings))
 
 
-def _fixed(graph: Graph) -> dict[str, str]:
+def fixed_tensors(graph: Graph) -> dict[str, str]:
     """Return tensors whose names are in records that are not rewritten, and their layers."""
     names: dict[str, str] = {}
     for layer in graph.layers:

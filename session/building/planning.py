@@ -34,7 +34,7 @@ from rankslice.frontend.formats.model_format import Arrangement
 from rankslice.frontend.partition.partition import Partition, in_turns, kept, partition
 from rankslice.frontend.plan.make_plan import make_plan
 from rankslice.frontend.plan.surge_route import join_ranks, with_surge
-from rankslice.frontend.rewriting.conversions import Sent, Wires, find_wires, with_conversions
+from rankslice.frontend.rewriting.conversions import Sent, find_wires, with_conversions
 from rankslice.frontend.rewriting.split import split_layers
 from rankslice.session.building.build_options import BuildOptions
 
@@ -182,12 +182,7 @@ def plan_model(
         if unweighted(usual.mapping):
             usual, weights = usual.weighed(planned.plan, times, profile.name)
             planned = _planned(model_of_job, usual, options.source_board, None, literally)
-    wires = _wires(planned, usual, boards, options)
-    if wires.of:
-        raise_mistakes(_wire_mistakes(model_of_job, wires, other is not None, options, boards))
-        on_step("converting channels")
-        integers = [t for t in model_of_job.graph.tensors if "int8" in wires.kinds(t.name)]
-        planned = _converted(planned, usual, wires, scales(model_of_job, integers), literally)
+    planned = _converted(planned, usual, boards, options, scales, on_step)
     if other is not None:
         if profile is not None and unweighted(other.mapping):
             equal = _planned(model_of_job, other, None, None, literally).plan
@@ -236,57 +231,73 @@ def _for_engines(model: Model, mapping: LayerMapping, boards: Platform) -> Model
     return fitted
 
 
-def _wires(planned: Planned, placed: _Placed, boards: Platform, options: BuildOptions) -> Wires:
+def _converted(
+    planned: Planned,
+    placed: _Placed,
+    boards: Platform,
+    options: BuildOptions,
+    scales: FindScales = lambda model, tensors: {},
+    on_step: Callable[[str], None] = lambda step: None,
+) -> Planned:
+    """Return the plan in which what crosses between boards is converted, as links or options say.
+
+    Raises:
+        RankSliceError: it cannot be.
+    """
+
     def wire(board: str, other: str) -> Wire:
         link, _ = boards.link(board, other)
         return options.wire or (link.wire if link else "none")
 
-    return find_wires(planned.model.graph, planned.plan, placed.placements.entries, wire)
-
-
-def _wire_mistakes(
-    model: Model, wires: Wires, has_surge: bool, options: BuildOptions, boards: Platform
-) -> Iterator[Mistake]:
-    kind, types = format_of(model.graph), dict.fromkeys(wires.of.values())
+    loaded, job = planned.model, planned.plan.job
+    wires = find_wires(loaded.graph, planned.plan, placed.placements.entries, wire)
+    if not wires.of:
+        return planned
+    types = dict.fromkeys(wires.of.values())
     where = "--wire" if options.wire else f"{boards.name}: links"
-    otherwise = "leave float32 with --wire none"
-    if kind.with_made_layers is None:
-        found = f"channels of .{kind.name} models cannot be converted to {joined([*types])}"
-        yield Mistake(where, found, otherwise)
-    elif has_surge:
+    if options.surge is not None:
         found = f"a job with a second route cannot send {joined([*types])}"
-        yield Mistake(where, found, f"leave out --surge, or {otherwise}")
-    for dtype in types if kind.with_made_layers is not None else ():
-        if fault := kind.wire_fault(model, dtype):
-            yield Mistake(where, f"{model.graph.name}: {fault}", otherwise)
-
-
-def _converted(
-    planned: Planned,
-    placed: _Placed,
-    wires: Wires,
-    scales: Mapping[str, Scales],
-    literally: bool,
-) -> Planned:
-    """Return the plan in which what crosses between boards is converted."""
-    with_made_layers = format_of(planned.model.graph).with_made_layers
-    assert with_made_layers
-    graph, assignment = planned.model.graph, placed.assignment
-    wired = with_conversions(graph, assignment, placed.group_of, wires, scales)
-    model: Model = with_made_layers(planned.model, wired.graph.graph)
+        raise RankSliceError(Mistake(where, found, f"leave out --surge, or {_RAW}"))
+    raise_mistakes(wire_mistakes(loaded, types, where))
+    on_step("converting channels")
+    kind = format_of(loaded.graph)
+    integers = [tensor for tensor in loaded.graph.tensors if "int8" in wires.kinds(tensor.name)]
+    wired = with_conversions(
+        loaded.graph,
+        placed.assignment,
+        placed.group_of,
+        wires,
+        scales(loaded, integers),
+    )
+    assert kind.with_made_layers
+    model: Model = kind.with_made_layers(loaded, wired.graph.graph)
     placed = replace(
         placed,
         assignment=wired.graph.assignment,
         group_of=wired.graph.group_of,
         warnings=(*placed.warnings, *wired.graph.warnings),
     )
-    job = planned.plan.job
-    converted = _planned(model, placed, job.source, job.sink, literally)
+    converted = _planned(model, placed, job.source, job.sink, options.literally)
     conversions = (
         WireConversion(one.tensor.name, one.sent.name, one.sent.dtype) for one in wired.sent
     )
     plan = replace(converted.plan, conversions=tuple(conversions))
-    return replace(converted, plan=plan, sent=wired.sent, unconverted=planned.model)
+    return replace(converted, plan=plan, sent=wired.sent, unconverted=loaded)
+
+
+_RAW = "leave float32 with --wire none"
+
+
+def wire_mistakes(model: Model, types: Iterable[str], where: str) -> Iterator[Mistake]:
+    """Say why a model's tensors cannot cross between boards as some types."""
+    kind = format_of(model.graph)
+    if kind.with_made_layers is None:
+        found = f"channels of .{kind.name} models cannot be converted to {joined([*types])}"
+        yield Mistake(where, found, _RAW)
+        return
+    for dtype in types:
+        if fault := kind.wire_fault(model, dtype):
+            yield Mistake(where, f"{model.graph.name}: {fault}", _RAW)
 
 
 def _submodels(graph: Graph, assignment: Assignment) -> Submodels:
@@ -361,14 +372,18 @@ def _with_surge(
     )
 
 
-def plan_mapping(model: Model, mapping: LayerMapping, placements: Placements) -> Planned:
+def plan_mapping(
+    model: Model, mapping: LayerMapping, placements: Placements, boards: Platform
+) -> Planned:
     """Return the plan for a mapping of a model that was read; the model's hash is left empty.
 
     Raises:
         RankSliceError: with all mistakes that were found.
     """
     placed = _Placed(mapping, placements, assign(mapping, model.graph))
-    return _planned(*_with_parts(model, placed), None, None, literally=False)
+    model, placed = _with_parts(model, placed)
+    planned = _planned(model, placed, None, None, literally=False)
+    return _converted(planned, placed, boards, BuildOptions())
 
 
 def check_can_be_split(model: Model, where: str) -> None:

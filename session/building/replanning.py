@@ -205,6 +205,9 @@ def replanning_of(planned: Planned, platform: PlatformSource, options: BuildOpti
     if options.surge is not None:
         found = "a job with two routes is not started again without a board"
         raise RankSliceError(Mistake(_OPTION, found, "build without --surge"))
+    if planned.sent:
+        found = "tensors are converted between boards, and without a board these would be others"
+        raise RankSliceError(Mistake(_OPTION, found, "keep float32 with --wire none"))
     if planned.plan.made:
         found = "the mapping splits layers, and plans for fewer boards give each layer to one board"
         raise RankSliceError(Mistake(_OPTION, found, "build without --survive"))

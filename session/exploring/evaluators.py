@@ -65,7 +65,7 @@ class MappingSimulator:
         engine = default_engine(formats_of(self.model.graph)[0])
         placements = place_ranks(mapping, self.boards, default_engine=engine)
         result = simulate_job(
-            plan_mapping(self.model, mapping, placements).plan,
+            plan_mapping(self.model, mapping, placements, self.boards).plan,
             self.boards,
             self.known,
             self.source,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.mapping import Mapping as LayerMapping, Placements
 from rankslice.framework.plan import Plan, PlannedSegment
 from rankslice.framework.platform import Board, Platform
-from rankslice.framework.profile import Profile
+from rankslice.framework.profile import Profile, SeenTensor
 from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_platform import PlatformSource, read_platform
 from rankslice.framework.wording import joined, listed
@@ -190,7 +190,7 @@ def simulate_job(
     windows = [options.window or route.job.window for route in plan.routes]
     frames, arrivals = _arrivals(options, windows)
     random = np.random.default_rng(variation.seed)
-    frame_bytes = FrameBytes(known.profile.seen if known.profile else ())
+    frame_bytes = FrameBytes([*_seen(plan, known.profile.seen)] if known.profile else ())
     sent_bytes = frame_bytes.drawn(plan.job.tensors.values(), min(frames, _MAX_DRAWN), random)
     if variation.read_ms is not None:
         taken = replace(taken, read_s=1e-3 * variation.read_ms, read_s_per_byte=0.0)
@@ -283,6 +283,15 @@ def _compute_s(
     if variation.scatter and len(time.samples) > 1:
         return sampled(time.seconds, time.samples, frames, random)
     return jittered(time.seconds, variation.jitter, frames, random)
+
+
+def _seen(plan: Plan, seen: Iterable[SeenTensor]) -> Iterator[SeenTensor]:
+    """Yield the sizes that frames showed, also of what is sent as another type."""
+    by_name = {tensor.name: tensor for tensor in seen}
+    yield from by_name.values()
+    for one in plan.conversions:
+        if raw := by_name.get(one.tensor):
+            yield replace(raw, name=one.sent, dtype=one.dtype)
 
 
 def _notes(plan: Plan, links: LinkSpeeds, frame_bytes: FrameBytes) -> Iterator[str]:

@@ -11,7 +11,7 @@ from rankslice.exploration.problem.problem import BoardCosts, LayerTensor, Probl
 from rankslice.exploration.problem.runtime_costs import NO_OVERHEADS, Overheads
 from rankslice.exploration.times.span_times import summed_spans
 
-OVERHEADS = Overheads(0.02, 0.01, "given", 0.05, 0.03, 0.005)
+OVERHEADS = Overheads(0.02, 0.01, "given", 0.05, 0.03, 0.005, convert_s_per_byte=0.01)
 
 
 def random_problem(seed: int, layers: int = 6, devices: int = 4) -> Problem:
@@ -33,6 +33,7 @@ def random_problem(seed: int, layers: int = 6, devices: int = 4) -> Problem:
         tensors=tuple(_tensors(draw, layers)),
         bandwidth_bytes_s=_bandwidths(draw, boards),
         latency_s=np.full((boards, boards), draw.choice([0.0, 0.1])),
+        wire_share=_wire_shares(draw, boards),
         together=_together(draw, layers),
         working_bytes=draw.integers(0, 4, layers),
         overheads=OVERHEADS if draw.random() < 0.5 else NO_OVERHEADS,
@@ -69,7 +70,9 @@ def _tensors(draw: np.random.Generator, layers: int) -> list[LayerTensor]:
         if draw.random() < 0.4:
             readers.add(int(draw.integers(made + 1, layers)))
         is_output = draw.random() < 0.1
-        tensors.append(LayerTensor(f"t{made}", made, nbytes(), tuple(sorted(readers)), is_output))
+        is_float = bool(draw.integers(2))
+        ends = (made, nbytes(), tuple(sorted(readers)), is_output)
+        tensors.append(LayerTensor(f"t{made}", *ends, is_convertible=is_float))
     return [*tensors, LayerTensor("out", layers - 1, nbytes(), (), True)]
 
 
@@ -80,6 +83,14 @@ def _bandwidths(draw: np.random.Generator, boards: int) -> np.ndarray:
     rates = np.minimum(rates, rates.T)
     np.fill_diagonal(rates, math.inf)
     return rates
+
+
+def _wire_shares(draw: np.random.Generator, boards: int) -> np.ndarray:
+    """Return none that are converted, all alike, or some."""
+    shares = draw.choice([0.25, 0.5, 1.0], (boards, boards)) ** draw.choice([0, 0, 1])
+    shares = np.minimum(shares, shares.T)
+    np.fill_diagonal(shares, 1.0)
+    return shares
 
 
 def _together(draw: np.random.Generator, layers: int) -> tuple[tuple[int, ...], ...]:

@@ -29,6 +29,7 @@ def chain(
     bandwidth: list[list[float]],
     overheads: Overheads = NO_OVERHEADS,
     skips: tuple[tuple[int, int, float], ...] = (),
+    wire_share: float = 1.0,
 ) -> Problem:
     """Return the problem of a chain of layers.
 
@@ -42,7 +43,11 @@ def chain(
     """
     layers = len(times_s[0])
     tensors = [LayerTensor("in", -1, 1.0, (0,), False)]
-    tensors += [LayerTensor(f"t{n}", n, nbytes[n], (n + 1,), False) for n in range(layers - 1)]
+    # Links may carry every other one as another type.
+    tensors += [
+        LayerTensor(f"t{n}", n, nbytes[n], (n + 1,), False, is_convertible=n % 2 == 0)
+        for n in range(layers - 1)
+    ]
     tensors += [LayerTensor(f"s{a}", a, size, (b,), False) for a, b, size in skips]
     tensors += [LayerTensor("out", layers - 1, 1.0, (), True)]
     table = np.array(times_s)
@@ -59,8 +64,12 @@ def chain(
         tensors=tuple(tensors),
         bandwidth_bytes_s=np.array(bandwidth),
         latency_s=np.zeros((count, count)),
+        wire_share=np.where(np.eye(count, dtype=bool), 1.0, wire_share),
         overheads=overheads,
     )
+
+
+COSTLY = Overheads(2e-4, 5e-5, "given", 4e-4, 3e-6, 2e-5, convert_s_per_byte=1e-8)
 
 
 @st.composite
@@ -78,7 +87,8 @@ def chains_on_boards(draw: st.DrawFn) -> Problem:
         draw(st.lists(size, min_size=layers - 1, max_size=layers - 1)),
         draw(st.sampled_from([list(range(boards)), [0] * boards])),
         links.tolist(),
-        draw(st.sampled_from([NO_OVERHEADS, Overheads(2e-4, 5e-5, "given", 4e-4, 3e-6, 2e-5)])),
+        draw(st.sampled_from([NO_OVERHEADS, COSTLY])),
+        wire_share=draw(st.sampled_from([1.0, 0.5, 0.25])),
     )
 
 

@@ -9,6 +9,7 @@ from random import Random
 import numpy as np
 import pytest
 from litert import Array, Runner
+from split_models import block, check_split
 from tflite_models import written
 
 from rankslice.frontend.formats.tflite.reader import TfliteModel, read_tflite
@@ -86,3 +87,19 @@ def test_the_tensors_that_cross_cuts_have_the_bits_of_the_whole_too(name, kind, 
         np.testing.assert_array_equal(expected, found, strict=True)
         different.append(len(np.unique(expected)))
     assert np.median(different) > 20
+
+
+@pytest.mark.parametrize(
+    ("by", "halo"), [("rows", "recompute"), ("columns", "exchange"), ("outputs", "recompute")]
+)
+@pytest.mark.parametrize("kind", ["float32", "int8"])
+@pytest.mark.parametrize("name", keras_names())
+def test_a_network_split_in_three_parts_gives_the_bits_of_the_whole(name, kind, by, halo, tmp_path):
+    path = network(name, kind)
+    graph = read_tflite(path).graph
+    (frame,) = Runner(path).random_frame(np.random.default_rng(0))
+    parts = block([layer.name for layer in graph.layers], by, ((0, 1), (1, 2), (2, 1)), halo)
+    inputs = {graph.inputs[0].name: frame}
+    cut, _ = check_split(path, [parts], tmp_path / "out", inputs=inputs, tolerance=0)
+    split = {layer.origin for one in cut.segments for layer in one.layers if layer.making}
+    assert len(split) > len(graph.layers) / 2

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, TypeAlias, get_args
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +118,28 @@ class Platform:
     default_link: Link | None = None
     links: tuple[tuple[str, str, Link], ...] = ()
     """Links that differ from the default, by the names of the two boards."""
+
+    def with_wire(self, wire: Wire, pairs: Iterable[frozenset[str]] | None = None) -> Platform:
+        """Return the platform whose links carry float32 tensors as a type.
+
+        Args:
+            pairs: names of two boards; by default all links.
+        """
+        if pairs is None:
+            links = tuple((one, other, replace(link, wire=wire)) for one, other, link in self.links)
+            default = self.default_link and replace(self.default_link, wire=wire)
+            return replace(self, default_link=default, links=links)
+        kept = [entry for entry in self.links if frozenset(entry[:2]) not in {*pairs}]
+        for one, other in sorted(map(sorted, pairs)):
+            if (link := self.link(one, other)[0]) is not None:
+                kept.append((one, other, replace(link, wire=wire)))
+        return replace(self, links=tuple(kept))
+
+    def links_section(self) -> dict[str, Any]:
+        """Return the section ``links`` of a platform file."""
+        pairs = [{"between": [one, other], **asdict(link)} for one, other, link in self.links]
+        default = {"default": asdict(self.default_link)} if self.default_link else {}
+        return {**default, "pairs": pairs}
 
     def link(self, board: str, other: str) -> tuple[Link | None, str]:
         """Return the link between two boards, if it is described, and where in the file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -10,6 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import cast
+
+import yaml
 
 from rankslice.commands.profile.show import refinement_text
 from rankslice.exploration.objectives import available_objectives
@@ -28,22 +32,24 @@ from rankslice.exploration.search.methods import (
     replicas_text,
     scaling,
 )
+from rankslice.exploration.search.planned import limiting_pairs
 from rankslice.exploration.search.search_options import SearchOptions
 from rankslice.exploration.search.strategies import compared, other_strategies
 from rankslice.exploration.times.segment_times import KnownTimes
 from rankslice.framework.engines import default_engine
-from rankslice.framework.errors import Mistake, RankSliceError
+from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.files.new_folder import new_folder, other_entries, other_maker
+from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.files.output_file import JSON, check_output
-from rankslice.framework.platform import Platform
+from rankslice.framework.platform import Platform, Wire
 from rankslice.framework.profile import Profile
 from rankslice.framework.specs.keys import parse_key
 from rankslice.framework.specs.read_platform import PlatformSource, read_platform
-from rankslice.framework.wording import digits
+from rankslice.framework.wording import digits, joined
 from rankslice.frontend.formats import Model, formats_of, model_sha256, read_model
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 from rankslice.frontend.partition.partition import SpanSegments
-from rankslice.session.building.planning import check_can_be_split, read_profile
+from rankslice.session.building.planning import check_can_be_split, read_profile, wire_mistakes
 from rankslice.session.exploring.evaluators import (
     MappingRunner,
     MappingSimulator,
@@ -58,6 +64,7 @@ from rankslice.session.shared_options import OpenSizes
 from rankslice.views.exploration_page import page_of
 
 PAGE, TABLE, RECORD = "index.html", "front.csv", "front.json"
+PLATFORM = "platform.yaml"
 PROFILE, RUNS = "profile.json", "runs.jsonl"
 """What takes long to make: it lies beside the folder until that is complete."""
 
@@ -139,6 +146,26 @@ class Explorer:
         return copies(self.owned, self.search.like, self.search.scaling[1])
 
     @cached_property
+    def wired(self) -> Platform:
+        """The boards, with what their links carry as --wire says.
+
+        Raises:
+            RankSliceError: the model's tensors cannot be converted so.
+        """
+        boards, wire = self.boards, self.search.wire
+        if wire == "auto":
+            pairs = limiting_pairs(self.problem_on(boards.with_wire("float16")))
+            boards = boards.with_wire("none").with_wire("float16", pairs)
+        elif wire is not None:
+            boards = boards.with_wire(cast("Wire", wire))
+        links = [*(link for *_, link in boards.links), boards.default_link]
+        types = {link.wire for link in links if link} - {"none"}
+        where = f"{boards.name}: links" if wire is None else "--wire"
+        if len(boards.boards) > 1:
+            raise_mistakes(wire_mistakes(self.model, sorted(types), where))
+        return boards
+
+    @cached_property
     def profile(self) -> Profile:
         return self._measured() if self.profile_file is None else read_profile(self.profile_file)
 
@@ -154,7 +181,7 @@ class Explorer:
             check_can_be_split(self.model, "--splits")
         replaces = _foreign if self.force else None
         with new_folder(out, replaces=replaces, kind="folders of explorations") as folder:
-            problem = self.problem_on(self.boards)
+            problem = self.problem_on(self.wired)
             more = ("latency",) if wanted.surge_fps is not None or wanted.splits else ()
             names = tuple(dict.fromkeys(("throughput", *wanted.objectives, *more)))
             objectives, left_out = available_objectives(problem, names)
@@ -162,7 +189,7 @@ class Explorer:
             others: list[Candidate] = []
             if wanted.splits:
                 frame_bytes = FrameBytes(self.profile.seen)
-                splitter = Splitter(problem, self.model, self.boards, frame_bytes)
+                splitter = Splitter(problem, self.model, self.wired, frame_bytes)
                 others = other_strategies(splitter, self.on_progress)
             result = find_mappings(problem, objectives, wanted, attempt, self.on_progress)
             if not result.candidates:
@@ -203,6 +230,8 @@ class Explorer:
                 strategies=strategies,
             )
             _write(folder, exploration)
+            if self.search.wire is not None and self.wired.default_link is not None:
+                (folder / PLATFORM).write_text(self._platform_text(), encoding="utf-8")
             for name in (PROFILE, RUNS):
                 # What was measured now, or else for the older folder.
                 if file := next(filter(Path.is_file, (_beside(out, name), out / name)), None):
@@ -236,6 +265,13 @@ class Explorer:
             problem = replace(problem, between_frames_s=1 / fps)
         return with_turns(problem, self.search.turns) if self.search.turns > 1 else problem
 
+    def _platform_text(self) -> str:
+        """Return the platform file with the links as they were explored."""
+        assert not isinstance(self.platform, Platform)
+        described = yaml.safe_load(read_text(Path(self.platform), "a platform"))
+        links = self.wired.links_section()
+        return yaml.safe_dump({**described, "links": links}, sort_keys=False)
+
     def _measured(self) -> Profile:
         """Return the profile, measured as by ``rankslice profile``, or known already."""
         file = _begun(self.out, PROFILE)
@@ -268,17 +304,17 @@ class Explorer:
         if self.search.evaluate == "simulator":
             return MappingSimulator(
                 self.model,
-                self.boards,
+                self.wired,
                 KnownTimes(self.profile),
                 problem.times_source,
                 problem,
                 self.search.frames,
             )
         if self.search.evaluate == "run":
-            boards = hashlib.sha256(repr(self.boards).encode()).hexdigest()
+            boards = hashlib.sha256(repr(self.wired).encode()).hexdigest()
             return MappingRunner(
                 self.file,
-                self.platform,
+                self.wired,
                 problem,
                 RunCache(_begun(self.out, RUNS), model_sha256(self.model.path), boards),
                 self.search.frames,
@@ -287,11 +323,28 @@ class Explorer:
             )
         return None
 
+    def _about_wires(self) -> Iterator[str]:
+        names = [board.name for board in self.wired.boards]
+        pairs = [
+            f"{one} and {other} ({link.wire})"
+            for one, other in itertools.combinations(names, 2)
+            if (link := self.wired.link(one, other)[0]) and link.wire != "none"
+        ]
+        if pairs:
+            yield (
+                f"Float32 tensors are converted between {joined(pairs)}: give 'rankslice build'"
+                f" --platform {self.out / PLATFORM}."
+            )
+        elif self.search.wire == "auto":
+            yield "No link limits the rate, so nothing is converted between boards."
+
     def _remarks(self, problem: Problem, fastest: Candidate) -> Iterator[str]:
         """Yield what predictions are worth, and what a newcomer may wonder about."""
         segments = SpanSegments(self.model.graph)
         if self.search.scaling is not None and self.owned.default_link is None:
             yield "The boards are taken to be linked at 1000 Mbit/s, with a latency of 0.2 ms."
+        if self.search.wire is not None:
+            yield from self._about_wires()
         keys = {kind.key for kind in problem.kinds}
         for kind in self.profile.kinds:
             left_out = left_out_of(kind, self.profile.model, lambda s: not segments.fault(*s))
@@ -319,7 +372,7 @@ class Explorer:
 
 def _foreign(folder: Path) -> str:
     """Return why a folder is not, or not only, an exploration's; empty: it is."""
-    own = {PAGE, TABLE, RECORD, PROFILE, RUNS}
+    own = {PAGE, TABLE, RECORD, PROFILE, RUNS, PLATFORM}
     return other_maker(folder, RECORD, FORMAT, "exploration") or other_entries(
         folder, lambda name: name in own or name.startswith(_MAPPING)
     )

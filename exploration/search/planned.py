@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rankslice.exploration import Device, LayerChain, NoPlanError, optimal_pipeline
-from rankslice.exploration.cost.cost_model import SLOTS
+from rankslice.exploration.cost.cost_model import SLOTS, Costs
 from rankslice.exploration.planner.optimal import Objective
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.front import Assignment
@@ -341,6 +341,31 @@ def fastest_slices(problem: Problem) -> tuple[Slice, ...]:
     planner = ContiguousPlanner(problem)
     plan = planner.plan(planner.devices)
     return () if plan is None else plan.slices
+
+
+def limiting_pairs(problem: Problem) -> list[frozenset[str]]:
+    """Return the pairs of boards whose links would limit the fastest pipeline without conversions.
+
+    Args:
+        problem: with conversions on all links; the pipeline is the fastest of contiguous slices.
+    """
+    planner = ContiguousPlanner(problem)
+    plan = planner.plan(planner.devices)
+    shares, raw = problem.wire_shares, np.ones_like(problem.wire_shares)
+    pairs: dict[frozenset[str], None] = {}
+    while plan is not None:
+        costs = Costs(replace(problem, wire_share=raw), plan.assignment[np.newaxis])
+        sent, ports = costs.sent, costs.loads_s[0, -2 * len(raw) :].reshape(-1, 2)
+        ends = problem.device_boards[sent.origin], problem.device_boards[sent.target]
+        is_busy = ports >= costs.bottleneck_s[0]
+        is_limited = is_busy[ends[0], 0] | is_busy[ends[1], 1]
+        is_limited &= problem.is_convertible[sent.tensor] & (shares[ends] < raw[ends])
+        if not is_limited.any():
+            break
+        for one, other in zip(*(boards[is_limited].tolist() for boards in ends), strict=True):
+            raw[[one, other], [other, one]] = shares[[one, other], [other, one]]
+            pairs[frozenset((problem.boards[one].name, problem.boards[other].name))] = None
+    return [*pairs]
 
 
 def crossing_bytes(problem: Problem, sizes: Floats | None = None) -> NDArray[np.float64]:

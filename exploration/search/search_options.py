@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from rankslice.exploration.objectives import check_objectives
 from rankslice.framework.option_records import accelerator_keys, option
+from rankslice.framework.platform import WIRES
 
 _EVALUATIONS = {"simulator": 1000, "run": 50}
 """Default limits of how many mappings are simulated or run: some minutes."""
@@ -110,6 +111,14 @@ class SearchOptions:
         "Also split layers over accelerators, by rows and by outputs, and run the model on"
         " accelerators in turn; compare these strategies with pipelines.",
         excludes=("scaling", "surge_fps"),
+    )
+    wire: str | None = option(
+        None,
+        "Type of float32 tensors between boards (default: that of each link in the platform file)."
+        " auto: float16 where a link limits the rate, else float32. The choice is written to the"
+        " folder as platform.yaml.",
+        ("auto", *WIRES),
+        excludes=("scaling",),
     )
     population: int | None = option(
         None,

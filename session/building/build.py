@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -222,10 +222,8 @@ def _moved(build: Build, folder: Path, out: Path) -> Build:
 
 def _links_text(boards: Platform) -> str:
     """Return a platform file, YAML in the form of JSON, with the links between some boards."""
-    pairs = [{"between": [one, other], **asdict(link)} for one, other, link in boards.links]
-    default = {"default": asdict(boards.default_link)} if boards.default_link else {}
     names: dict[str, object] = {board.name: {} for board in boards.boards}
-    return json.dumps({"boards": names, "links": {**default, "pairs": pairs}}, indent=1) + "\n"
+    return json.dumps({"boards": names, "links": boards.links_section()}, indent=1) + "\n"
 
 
 def _bounds(plan: Plan, given: GivenSizes, seen: SeenBounds) -> Iterator[tuple[AnyTensor, str]]:

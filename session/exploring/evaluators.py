@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from rankslice.backend.boards.login import is_this_machine
 from rankslice.backend.runtime.job.strict import plain
@@ -18,7 +21,7 @@ from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import RankSliceError
 from rankslice.framework.files.ordinary_file import read_text
 from rankslice.framework.mapping import Mapping as LayerMapping
-from rankslice.framework.platform import Platform
+from rankslice.framework.platform import WIRE_SHARE, Platform
 from rankslice.framework.reading.read_json import read_json
 from rankslice.framework.reading.records import read_record
 from rankslice.framework.specs.placement import place_ranks
@@ -27,6 +30,7 @@ from rankslice.frontend.formats import Model, formats_of
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 from rankslice.measurement.summary import RunSummary
 from rankslice.session.building.build import BuildOptions, build
+from rankslice.session.building.build_options import Quantisation
 from rankslice.session.building.planning import plan_mapping
 from rankslice.session.deployment import deploy, plan_deployment
 from rankslice.session.exploring.simulate import simulate_job
@@ -118,8 +122,7 @@ class MappingRunner:
                 folder / candidate.file,
                 self.platform,
                 folder / "out",
-                # Predictions and simulations of candidates do not count conversions either.
-                BuildOptions(sizes=self.sizes, wire="none"),
+                BuildOptions(sizes=self.sizes, quantisation=self._scales(folder)),
             )
             if not all(is_this_machine(rank.host) for rank in built.plan.ranks):
                 deploy(plan_deployment(built.folder, ssh_config=self.ssh_config))
@@ -127,6 +130,19 @@ class MappingRunner:
             options = RunOptions(frames=self.frames or max(least, _frames_of(candidate)))
             launching = Launching(ssh_config=self.ssh_config)
             return run(prepare(built.folder, options, launching)).summary
+
+    def _scales(self, folder: Path) -> Quantisation:
+        """Return frames for the scales of integers between boards; they change no figure."""
+        graph = self.problem.graph
+        if min(self.problem.shares_between) > WIRE_SHARE["int8"] or graph is None:
+            return Quantisation()
+        random = np.random.default_rng(0)
+        frames: dict[str, Any] = {
+            tensor.name: random.random((1, *(tensor.shape or ())[1:])).astype(tensor.dtype)
+            for tensor in graph.inputs
+        }
+        np.savez(folder / "frames.npz", **frames)
+        return Quantisation(representative=folder / "frames.npz")
 
 
 def _frames_of(candidate: Candidate) -> int:

@@ -12,11 +12,12 @@ from line_graphs import line_graph
 from problems import board, platform, problem
 
 from rankslice.exploration.cost.cost_model import evaluate
+from rankslice.exploration.cost.prediction import predict
 from rankslice.exploration.problem.devices import Device
 from rankslice.exploration.problem.problem import BoardCosts, LayerTensor, Problem
 from rankslice.exploration.problem.runtime_costs import NO_OVERHEADS, Overheads
 from rankslice.exploration.search.methods import find_mappings
-from rankslice.exploration.search.planned import ContiguousPlanner, crossing_bytes
+from rankslice.exploration.search.planned import ContiguousPlanner, crossing_bytes, limiting_pairs
 from rankslice.exploration.search.search_options import SearchOptions
 from rankslice.exploration.times.span_times import summed_spans
 from rankslice.framework.platform import Link
@@ -215,3 +216,26 @@ def test_layers_that_cannot_be_cut_apart_and_fit_nowhere_have_no_mapping() -> No
 def test_tensors_that_cannot_be_sent_may_follow_each_other() -> None:
     result = chain(THREE, [np.inf, np.inf], [0, 1, 2], EQUAL)
     assert [np.inf, np.inf] == crossing_bytes(result).tolist()
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "pairs"),
+    [(5e5, [frozenset(("b0", "b1"))]), (1e7, [])],
+    ids=["link takes twice as long as computing", "link takes a tenth"],
+)
+def test_links_convert_if_they_would_limit_the_fastest_pipeline(
+    bandwidth: float, pairs: list[frozenset[str]]
+) -> None:
+    links = [[np.inf, bandwidth], [bandwidth, np.inf]]
+    problem = chain([[1.0, 1.0]], [1e6], [0, 1], links, wire_share=0.5)
+    assert pairs == limiting_pairs(problem)
+
+
+def test_a_link_carries_fewer_bytes_of_float32_and_both_ends_take_time_to_convert() -> None:
+    links = [[np.inf, 1e6], [1e6, np.inf]]
+    problem = chain([[1.0, 1.0]], [2e6], [0, 1], links, COSTLY, wire_share=0.5)
+    prediction = predict(problem, [0, 1])
+    channel = next(channel for channel in prediction.channels if channel.tensor == "t0")
+    assert (1e6, 1.0) == (channel.nbytes, channel.seconds)
+    sent_s = 1e6 * COSTLY.network_s_per_byte + 2e6 * COSTLY.convert_s_per_byte
+    assert prediction.devices[0].copy_s == pytest.approx(sent_s + COSTLY.network_s_per_byte)

@@ -535,7 +535,9 @@ class Scaled(_Form):
     factors: tuple[tuple[int, int], ...]
     """By axis: places of the result, for how many of the input; ``(0, 0)``: the axis is mixed."""
     reach: int = 0
-    """How many neighbours of the input a value needs on each side, along axes that grow."""
+    """How many neighbours of the input a value needs on each side, along axes that grow. With
+    interpolation, parts are exact only if an axis grows by a power of two: then places between the
+    values are the same floating-point numbers everywhere, apart from a whole number."""
     is_told: bool = False
     """Whether the layer is told the sizes of its result."""
 
@@ -641,29 +643,3 @@ class Padded(_Form):
             pads.append((start - low, high - stop))
         changes: Changes = (("pads", tuple(pads)),) if tuple(pads) != self.pads else ()
         return LayerPart(box, _by_operand(layer, {0: tuple(needed)}), changes)
-
-
-@dataclass(frozen=True, slots=True)
-class Resized(_Form):
-    """An image whose rows and columns are interpolated.
-
-    Parts along these axes are exact only if the image grows by a power of two: then places between
-    the values are the same floating-point numbers everywhere, apart from a whole number.
-    """
-
-    axes: tuple[int, ...]
-
-    def part(self, layer: Layer, box: Box) -> LayerPart | None:
-        shape, result = shape_of(layer, 0), result_shape(layer)
-        needed, region = box, box
-        for axis in self.axes:
-            size, times = shape[axis], result[axis] // shape[axis]
-            begin, end = box[axis]
-            low, high = 0, size
-            if box[axis] != (0, result[axis]):
-                if times * size != result[axis] or times & (times - 1):
-                    return None
-                low, high = max(begin // times - 1, 0), min(-(-end // times) + 1, size)
-                region = with_ends(region, axis, (low * times, high * times))
-            needed = with_ends(needed, axis, (low, high))
-        return LayerPart(region, _by_operand(layer, {0: needed}), valid=box)

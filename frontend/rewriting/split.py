@@ -236,11 +236,8 @@ class _Split:
             return self._exact_ends(size)
         units = self._units if self._units and size % self._units == 0 else size
         total = sum(share for _, share in self.block.parts)
-        bounds, so_far = [0], 0.0
-        for _, share in self.block.parts:
-            so_far += share
-            bounds.append(round(units * so_far / total) * (size // units))
-        return bounds
+        until = accumulate((share for _, share in self.block.parts), initial=0.0)
+        return [round(units * share / total) * (size // units) for share in until]
 
     def _exact_ends(self, size: int) -> list[int]:
         wanted = [int(share) for _, share in self.block.parts]
@@ -296,10 +293,9 @@ class _Split:
                     self.sums[name] = contracted
                     return True
                 return False
-        axes = self._axes_from(layer, split) if split else self._first_axes(layer, form)
         if contracted and by == "outputs":
-            axes = self._first_axes(layer, form)
             split = {}
+        axes = self._axes_from(layer, split) if split else self._first_axes(layer, form)
         for axis in axes:
             if self._is_split_along(layer, form, axis, split):
                 self.axis[name] = axis
@@ -321,12 +317,8 @@ class _Split:
         if axis is None and by == "heads":
             return [a for a in (1, 2) if rank == 4 and shape[a] == self._units]
         if axis is None and rank == 4:
-            order = (
-                ("rows", "columns", "outputs")
-                if self._channels_last
-                else ("outputs", "rows", "columns")
-            )
-            axis = 1 + order.index(wanted)
+            order = "rows columns outputs" if self._channels_last else "outputs rows columns"
+            axis = 1 + order.split().index(wanted)
         elif axis is None and 2 <= rank <= 3:
             axis = {"rows": rank - 2, "outputs": rank - 1}.get(wanted)
         return () if axis is None else (axis,)
@@ -342,8 +334,11 @@ class _Split:
             part = part_of(form, layer, with_ends(whole(shape), axis, ends))
             if part is None or part.usable[axis] == (0, shape[axis]):
                 return False
-            boxes = [(layer.operands[n], part.operands[n], axis) for n, axis in split.items()]
-            cut = [box[at] != (0, held.shape[at]) for held, box, at in boxes if box and held]  # type: ignore[index]
+            cut = [
+                box[at] != (0, (held.shape or ())[at])
+                for operand, at in split.items()
+                if (held := layer.operands[operand]) and (box := part.operands[operand])
+            ]
             # Of attention a part reads some queries, and all keys and values.
             if len(cut) < len(split) or (cut and not any(cut)):
                 return False
@@ -385,12 +380,16 @@ class _Split:
 
     def _has_own(self, layer: Layer, operand: Tensor) -> bool:
         """Return whether each part has itself what it needs of an operand."""
-        for part in range(self.count):
-            plan = self.plan(layer, self.own(layer.outputs[0], part))
-            needed = plan.operands[layer.operands.index(operand)] or whole(operand.shape or ())
-            if operand.name not in self.axis or not contains(self.own(operand, part), needed):
-                return False
-        return True
+        return operand.name in self.axis and all(
+            contains(self.own(operand, part), needed or whole(operand.shape or ()))
+            for part in range(self.count)
+            for held, needed in zip(
+                layer.operands,
+                self.plan(layer, self.own(layer.outputs[0], part)).operands,
+                strict=False,
+            )
+            if held == operand
+        )
 
     def plan(self, layer: Layer, box: Box) -> LayerPart:
         form = self._form_of(layer)
@@ -477,12 +476,15 @@ class _Rewriting:
     """Results of crops, joins and copies, by what they are."""
     _weights: dict[tuple[str, Box], Weight] = field(default_factory=dict)
     _origins: dict[str, str] = field(default_factory=dict)
-    """Names of the model's layers, by what their parts make."""
+    """By tensor: the model's layer that makes it, or whose part does."""
 
     def result(self) -> Rewritten:
         graph = self.graph
         self._names = {layer.name for layer in graph.layers}
-        self._names |= {t.name for layer in graph.layers for t in layer.outputs}
+        self._origins = {
+            t.name: layer.origin or layer.name for layer in graph.layers for t in layer.outputs
+        }
+        self._names |= {*self._origins}
         self._names |= {tensor.name for tensor in graph.inputs}
         self._names |= {weight.name for weight in graph.weights}
         self._entry = dict(self.assignment.entry_of)
@@ -540,6 +542,7 @@ class _Rewriting:
     def _add(self, layer: Layer, reader: _Reader | None) -> None:
         """Append a layer; without a reader it is copied to those that read from it."""
         self._layers.append(layer)
+        self._origins.setdefault(layer.outputs[0].name, layer.origin)
         if reader is not None:
             self._entry[layer.name] = reader.entry
             self._group[layer.name] = reader.group
@@ -556,7 +559,6 @@ class _Rewriting:
             plan = split.plan(layer, box)
             if isinstance(layer.making, Crop):
                 made = self._box(layer.inputs[0], plan.operands[0] or (), reader)
-                self._origins.setdefault(made.name, layer.origin)
             else:
                 suffix = f"[{part + 1}/{split.count}]"
                 made = self._part(layer, plan, suffix, reader, split.block.by)
@@ -604,7 +606,6 @@ class _Rewriting:
             origin=layer.name,
             making=PartOf(plan.changes, plan.region, result.shape or (), by, share),
         )
-        self._origins[tensor.name] = layer.name
         self._add(made, None if layer.name in self.copied else reader)
         return tensor
 
@@ -629,8 +630,7 @@ class _Rewriting:
         split: _Split,
     ) -> None:
         """Append a layer that puts a tensor together; it is copied unless it is a model output."""
-        maker = self._makers[tensor.name]
-        origin = maker.origin or maker.name
+        origin = self._origins[tensor.name]
         made = made_layer(self._unique(name), origin, parts, tensor, making, is_copied=True)
         is_output = any(output.name == tensor.name for output in self.graph.outputs)
         entry = split.block.parts[-1][0]
@@ -677,7 +677,7 @@ class _Rewriting:
             at = _Reader(self._entry[maker.name], self._group.get(maker.name))
         if at.entry == reader.entry:
             at = reader
-        return self._cropped(tensor, box, whole(shape), at, maker.name if maker else "")
+        return self._cropped(tensor, box, whole(shape), at)
 
     def _source(self, reader: _Reader) -> int:
         """Return the entry where frames enter."""
@@ -707,8 +707,7 @@ class _Rewriting:
             name = self._unique(tensor.name + text_of(box, tensor.shape or ()))
             joined = replace(tensor, name=name, shape=sizes(box))
             making = Join(self.splits[pieces[0].split].axis[tensor.name])
-            maker = self._makers[tensor.name]
-            origin = maker.origin or maker.name
+            origin = self._origins[tensor.name]
             layer = made_layer(self._unique(f"join of {name}"), origin, parts, joined, making)
             self._add(layer, reader)
             self._made[key] = joined
@@ -719,15 +718,15 @@ class _Rewriting:
         if box == piece.region:
             return piece.tensor
         at = reader or _Reader(piece.entry, piece.group)
-        origin = self._origins[piece.tensor.name]
-        return self._cropped(piece.tensor, box, piece.region, at, origin)
+        return self._cropped(piece.tensor, box, piece.region, at)
 
-    def _cropped(self, tensor: Tensor, box: Box, region: Box, at: _Reader, origin: str) -> Tensor:
+    def _cropped(self, tensor: Tensor, box: Box, region: Box, at: _Reader) -> Tensor:
         key = ("crop", tensor.name, box, at.entry, at.group)
         if key not in self._made:
             place = within(box, region)
             name = self._unique(tensor.name + text_of(place, tensor.shape or ()))
             made = replace(tensor, name=name, shape=sizes(box))
+            origin = self._origins.get(tensor.name, "")
             crop = made_layer(self._unique(f"crop of {name}"), origin, [tensor], made, Crop(place))
             self._add(crop, at)
             self._made[key] = made

@@ -23,7 +23,7 @@ from rankslice.frontend.rewriting.regions import (
     Padded,
     Product,
     Reshaped,
-    Resized,
+    Scaled,
     Sliced,
     Transposed,
     Window,
@@ -216,7 +216,10 @@ def _divided(layer: Layer) -> Form | None:
 def _resized(layer: Layer) -> Form | None:
     if _setting(layer, "align_corners"):
         return None
-    return Resized((1, 2))
+    sized = zip(shape_of(layer, 0), result_shape(layer), strict=True)
+    times = [made // size if made % size == 0 else 0 for size, made in sized]
+    # Only growth by powers of two is exact: see Scaled.
+    return Scaled(tuple((0, 0) if n & (n - 1) else (n, min(n, 1)) for n in times), reach=1)
 
 
 _Make = Callable[[Layer], Form | None]

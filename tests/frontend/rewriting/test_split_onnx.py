@@ -344,6 +344,24 @@ def test_heads_of_a_block_that_begins_with_a_normalisation_are_split_from_the_pr
     ]
 
 
+SQUARED = """<ir_version: 8, opset_import: ["": 17]>
+g (float[1, 8, 8] x) => (float[1, 8, 8] y)
+{
+    [first] a = Relu (x)
+    [square] b = MatMul (a, a)
+    [last] y = Sigmoid (b)
+}"""
+
+
+@pytest.mark.parametrize("halo", ["recompute", "exchange"])
+@pytest.mark.parametrize("by", ["rows", "outputs"])
+def test_a_product_of_a_tensor_with_itself_reads_a_part_and_all_of_it(by, halo, tmp_path):
+    path = save(tmp_path, SQUARED)
+    blocks = [block(["first", "square", "last"], by, THREE, halo)]
+    _, split = check_split(path, blocks, tmp_path / "out")
+    assert not split.warnings
+
+
 DROPPED = """<ir_version: 8, opset_import: ["": 17]>
 g (float[1, 4, 8, 6] x) => (float[1, 4, 8, 6] y)
 {

@@ -116,6 +116,7 @@ def build_for(
     *,
     sleeps_ms: Sequence[float] = (),
     share_cores: bool = False,
+    **options: Any,
 ) -> Job:
     """Slice a model for virtual boards, or for this machine.
 
@@ -126,6 +127,7 @@ def build_for(
         mapping: keys and their layers.
         sleeps_ms: how long each rank sleeps instead of computing; empty: they compute.
         share_cores: whether ranks may share cores.
+        options: of ``BuildOptions``.
     """
     platform = "local"
     if boards is not None:
@@ -135,6 +137,6 @@ def build_for(
         (place / "platform.yaml").write_text(json.dumps({"boards": hosts}))
     (place / "mapping.json").write_text(json.dumps(mapping))
     paths = (place / "mapping.json", platform, place / "out")
-    built = build(model, *paths, BuildOptions(share_cores=share_cores))
+    built = build(model, *paths, BuildOptions(share_cores=share_cores, **options))
     plan = let_sleep(built.folder, built.plan, sleeps_ms) if sleeps_ms else built.plan
     return Job(boards, built.folder, plan)

@@ -118,13 +118,14 @@ def test_a_spare_board_may_take_over_but_cannot_be_lost(folder: Path) -> None:
         built(folder, "b", force=True)
 
 
-@pytest.mark.parametrize("option", ["profile", "surge", "source_board", "standby"])
+@pytest.mark.parametrize("option", ["profile", "surge", "source_board", "standby", "wire"])
 def test_what_cannot_survive_is_refused(folder: Path, option: str) -> None:
     options, survive, message = {
         "profile": ({"profile": None}, ("a",), "give --profile"),
         "surge": ({"surge": folder / "mapping.json"}, ("a",), "build without --surge"),
         "source_board": ({"source_board": "a"}, ("a",), "that is what --source-board says"),
         "standby": ({"standby": True}, (), "give --survive, too"),
+        "wire": ({"wire": "float16"}, ("a",), "keep float32 with --wire none"),
     }[option]
     with pytest.raises(RankSliceError, match=message):
         built(folder, *survive, **options)  # type: ignore[arg-type]

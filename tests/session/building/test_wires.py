@@ -46,10 +46,16 @@ Layers: TypeAlias = dict[str, tuple[str | LayerPart, ...]]
 
 
 def built(
-    tmp_path: Path, mapping: Layers, link: str, wire: Wire | None = None, model: Path = DIGITS
+    tmp_path: Path,
+    mapping: Layers,
+    link: str,
+    wire: Wire | None = None,
+    model: Path = DIGITS,
+    largest: float = 1,
 ) -> Build:
     shape = read_model(model).graph.inputs[0].shape or ()
-    np.save(tmp_path / "frames.npy", np.random.default_rng(1).random((8, *shape[1:]), np.float32))
+    frames = largest * np.random.default_rng(1).random((8, *shape[1:]), np.float32)
+    np.save(tmp_path / "frames.npy", frames)
     platform = tmp_path / "boards.yaml"
     platform.write_text(BOARDS.format(wire=link))
     wanted = Quantisation(representative=tmp_path / "frames.npy")
@@ -130,6 +136,14 @@ def test_channels_of_one_board_and_with_wire_none_stay_float32(tmp_path: Path) -
     other = built(tmp_path, CHAIN, "float16", wire="none")
     assert {"float32"} == {tensor.dtype for tensor in other.plan.job.tensors.values()}
     assert not (other.folder / with_wires_name("onnx")).exists()
+
+
+def test_values_beyond_float16_are_refused(tmp_path: Path) -> None:
+    found = r"tensor 'pool1': a representative frame has values beyond float16; choose bfloat16"
+    with pytest.raises(RankSliceError, match=found):
+        built(tmp_path, CHAIN, "float16", largest=1e7)
+    made = built(tmp_path, CHAIN, "bfloat16", largest=1e7)
+    assert made.plan.conversions[0].value_range > float(np.finfo(np.float16).max)
 
 
 def test_int8_needs_representative_frames(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ read. So all that crosses between ranks are ordinary tensors, and all layers are
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -270,14 +270,22 @@ class _Split:
             is_after = not read.isdisjoint({*kept, *self.sums})
             # What has weights by output can be split again: it reads all of its input anyway.
             starts = self.block.by == "outputs" and form and _has_filters(layer, form)
-            if form is None or (is_after and not starts) or not self._split(layer, form):
+            # Parts of an image read all of a gate, which is made of the whole image.
+            is_gated = self.block.by in ("rows", "columns") and not read.isdisjoint(self.axis)
+            may_be_split = form and (not is_after or starts or is_gated)
+            uncut = kept if is_gated else set()
+            if form is None or not may_be_split or not self._split(layer, form, uncut):
                 if layer.name not in self._copied:
                     self.whole.append(layer.origin or layer.name)
                 if is_after or not read.isdisjoint(self.axis):
                     kept.update(names)
 
-    def _split(self, layer: Layer, form: Form) -> bool:
-        """Decide how a layer is split; return whether it is."""
+    def _split(self, layer: Layer, form: Form, uncut: Collection[str]) -> bool:
+        """Decide how a layer is split; return whether it is.
+
+        Args:
+            uncut: tensors of which each part has to need all.
+        """
         name, by = layer.outputs[0].name, self.block.by
         contracted = form.contracted(layer)
         split = {
@@ -297,7 +305,7 @@ class _Split:
             split = {}
         axes = self._axes_from(layer, split) if split else self._first_axes(layer, form)
         for axis in axes:
-            if self._is_split_along(layer, form, axis, split):
+            if self._is_split_along(layer, form, axis, split, uncut):
                 self.axis[name] = axis
                 return True
         return False
@@ -324,7 +332,12 @@ class _Split:
         return () if axis is None else (axis,)
 
     def _is_split_along(
-        self, layer: Layer, form: Form, axis: int, split: Mapping[int, int]
+        self,
+        layer: Layer,
+        form: Form,
+        axis: int,
+        split: Mapping[int, int],
+        uncut: Collection[str],
     ) -> bool:
         shape = layer.outputs[0].shape or ()
         if axis >= len(shape) or not self._fits(shape[axis]):
@@ -339,6 +352,11 @@ class _Split:
                 for operand, at in split.items()
                 if (held := layer.operands[operand]) and (box := part.operands[operand])
             ]
+            if any(
+                held and held.name in uncut and box != whole(held.shape or ())
+                for held, box in zip(layer.operands, part.operands, strict=True)
+            ):
+                return False
             # Of attention a part reads some queries, and all keys and values.
             if len(cut) < len(split) or (cut and not any(cut)):
                 return False
@@ -368,19 +386,22 @@ class _Split:
 
     def _count_stages(self) -> None:
         made: dict[str, int] = {}
-        for layer in self._layers if self.has_exchange else ():
+        for layer in self._layers:
             result = layer.outputs[0]
             operands = [o for o in layer.operands if isinstance(o, Tensor) and o.name in made]
             stages = [made[operand.name] for operand in operands]
             if result.name in self.axis:
-                stages += [made[o.name] + 1 for o in operands if not self._has_own(layer, o)]
+                brought = [o for o in operands if not self._has_own(layer, o)]
+                stages += [made[operand.name] + 1 for operand in brought]
             if result.name in self.axis or result.name in self.sums or operands:
                 self.stage[layer.name] = max(stages, default=0)
                 made |= {tensor.name: self.stage[layer.name] for tensor in layer.outputs}
 
     def _has_own(self, layer: Layer, operand: Tensor) -> bool:
         """Return whether each part has itself what it needs of an operand."""
-        return operand.name in self.axis and all(
+        if not self.has_exchange or operand.name not in self.axis:
+            return operand.name in self.axis
+        return all(
             contains(self.own(operand, part), needed or whole(operand.shape or ()))
             for part in range(self.count)
             for held, needed in zip(

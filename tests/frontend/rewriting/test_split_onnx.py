@@ -362,6 +362,26 @@ def test_a_product_of_a_tensor_with_itself_reads_a_part_and_all_of_it(by, halo, 
     assert not split.warnings
 
 
+GATED = """<ir_version: 8, opset_import: ["": 17]>
+g (float[1, 4, 8, 6] x) => (float[1, 4, 8, 6] y)
+{
+    [first] a = Relu (x)
+    [mean] b = GlobalAveragePool (a)
+    [gate] c = Sigmoid (b)
+    [gated] d = Mul (a, c)
+    [last] y = Sigmoid (d)
+}"""
+
+
+@pytest.mark.parametrize("halo", ["recompute", "exchange"])
+def test_rows_are_split_again_where_the_gate_of_an_image_is_read(halo, tmp_path):
+    path = save(tmp_path, GATED)
+    blocks = [block(["first", "mean", "gate", "gated", "last"], "rows", THREE, halo)]
+    _, split = check_split(path, blocks, tmp_path / "out")
+    (warning,) = split.warnings
+    assert "'mean', 'gate' are not split" in warning
+
+
 DROPPED = """<ir_version: 8, opset_import: ["": 17]>
 g (float[1, 4, 8, 6] x) => (float[1, 4, 8, 6] y)
 {

@@ -158,12 +158,24 @@ class LoadedSegments:
             for route, window in by_route
         ]
         self._gpu_memory = GpuMemory(setup.spec.accelerator)
-        self._engines: list[Engine] = []
+        segments = [segment for segment, _ in wiring.segments]
+        # Engines take more memory while they load than afterwards, so the largest loads first.
+        order = sorted(range(len(segments)), key=lambda number: -self._nbytes(segments[number]))
+        engines = {number: self._engine(segments[number]) for number in order}
+        self._engines = [engines[number] for number in range(len(segments))]
         self._warm_up = WarmUp()
-        self.stages = [self._load(segment, spec, rings) for segment, spec in wiring.segments]
+        self.stages = [
+            self._stage(segment, engine, spec, rings)
+            for (segment, spec), engine in zip(wiring.segments, self._engines, strict=True)
+        ]
 
-    def _load(self, segment: PlacedSegment, spec: StageSpec, rings: Sequence[Ring]) -> SegmentStage:
-        engine = self._engine(segment)
+    def _nbytes(self, segment: PlacedSegment) -> int:
+        path = self._setup.folder / segment.file
+        return path.stat().st_size if path.exists() else 0
+
+    def _stage(
+        self, segment: PlacedSegment, engine: Engine, spec: StageSpec, rings: Sequence[Ring]
+    ) -> SegmentStage:
         outputs = [rings[ring] for ring in spec.outputs]
         inputs = [rings[parts[0].ring] for parts in spec.inputs]
         self._warm_up.run(segment.index, engine, inputs, outputs, segment.facts.keeps)
@@ -187,7 +199,6 @@ class LoadedSegments:
         setup, tensors = self._setup, self._setup.job.tensors
         name = segment.engine or setup.spec.engine
         engine = open_engine(name, self._engine_settings(segment))
-        self._engines.append(engine)
         setup.resources.callback(engine.close)
         engine.share(self._memories)
         engine.load(

@@ -59,13 +59,31 @@ def row(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENGINES, "toy", ROW)
 
 
-def build_job(folder: Path, npu: dict[str, object], **board: object) -> tuple[Path, Plan]:
+TWO_SEGMENTS = """
+<ir_version: 8, opset_import: ["" : 17]>
+g (float[1,4] x) => (float[1,4] y)
+<float[9] many = {1, 2, 3, 4, 5, 6, 7, 8, 9}> {
+  first = Sigmoid(x)
+  second = Add(first, x)
+  third = ReduceSum(many)
+  y = Mul(second, third)
+}
+"""
+
+
+def build_job(
+    folder: Path,
+    npu: dict[str, object],
+    text: str = MODEL,
+    mapping: dict[str, list[str]] = MAPPING,
+    **board: object,
+) -> tuple[Path, Plan]:
     """Slice a model over onnxruntime and an NPU; give the build folder the toy engine's file."""
-    model = onnx.parser.parse_model(MODEL)
+    model = onnx.parser.parse_model(text)
     for node in model.graph.node:
         node.name = node.output[0]
     onnx.save(model, folder / "model.onnx")
-    (folder / "mapping.json").write_text(json.dumps(MAPPING))
+    (folder / "mapping.json").write_text(json.dumps(mapping))
     boards = {
         "boards": {"local": {"host": "localhost", "cores": [FIRST_CORE], "npu": npu, **board}}
     }
@@ -87,6 +105,15 @@ def test_it_runs_a_rank_beside_one_of_onnxruntime(tmp_path: Path) -> None:
     ended = run(prepare(folder, RunOptions(frames=5, exact=True)), verify=True)
     assert ended.summary.verify is not None
     assert ended.summary.verify.bit_equal
+
+
+def test_a_rank_loads_its_largest_sub_model_first(tmp_path: Path) -> None:
+    mapping = {"local_npu": ["first", "third", "y"], f"local_cpu{FIRST_CORE}": ["second"]}
+    folder, _ = build_job(tmp_path, {"engine": "toy"}, TWO_SEGMENTS, mapping)
+    small, large = (folder / "submodels" / f"local_npu.{number}.onnx" for number in range(2))
+    assert small.stat().st_size < large.stat().st_size
+    with pytest.raises(RankSliceError, match=r"local_npu\.1\.onnx: the toy engine has no"):
+        run(prepare(folder, RunOptions(frames=1)))
 
 
 def test_a_board_may_name_it_for_its_cpu(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """What fewer bits between boards change: results of networks, and rates of virtual boards.
 
-Each network is brought to newer operators and cut in its middle, for two boards on this machine,
-and fed with random frames. The job must be bit-equal to the unsliced model with the same
+Each network is cut in its middle, those in ONNX with newer operators, for two boards on this
+machine, and fed with random frames. The job must be bit-equal to the unsliced model with the same
 conversions.
 
 With ``--boards``, two virtual boards run pairs of ranks: a tensor of 1.2 MB and next to no
@@ -10,7 +10,7 @@ computing limits. Rounds take turns with float32, and rates are compared round b
 
 With ``--times``, onnxruntime converts tensors on one core, there and back.
 
-    python benchmarks/wire_types.py [--frames 4]
+    python benchmarks/wire_types.py [--frames 20]
     python benchmarks/wire_types.py --boards [--rounds 3]
     python benchmarks/wire_types.py --times
 """
@@ -28,6 +28,7 @@ import onnx
 from across_boards import Boards, build_for, exit_without_boards, keys_of
 from boards_throughput import balanced_cuts
 from onnx import version_converter
+from pipeline_efficiency import model_of
 from timing import console, machine, print_table, ratios, spread
 
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
@@ -36,13 +37,17 @@ from rankslice.framework.errors import RankSliceError
 from rankslice.framework.mapping import Mapping as LayerMapping, MappingEntry
 from rankslice.framework.platform import WIRES
 from rankslice.frontend.formats import read_model
-from rankslice.networks.zoo import zoo_model
+from rankslice.networks.keras_zoo import keras_names
+from rankslice.networks.zoo import zoo_model, zoo_names
 from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.building.build_options import Quantisation
 from rankslice.session.inspecting.inspect import inspect_model
 from rankslice.session.run import prepare, run
 
-NETWORKS = ("resnet50", "squeezenet", "shufflenet", "densenet121", "inception_v1")
+NETWORKS = (
+    *("resnet50", "squeezenet", "shufflenet", "densenet121", "inception_v1"),
+    *(f"{name}.tflite" for name in keras_names()),
+)
 OPERATORS = 13
 """Version from which all types can be had, and scales for each channel."""
 BOARDS = "boards: {a: {host: localhost, cores: 2}, b: {host: localhost, cores: 2}}\n"
@@ -77,7 +82,7 @@ def write_frames(model: Path, count: int, folder: Path) -> Path:
     return folder / "frames.npy"
 
 
-def row(model: Path, frames: int, wire: str, folder: Path) -> str:
+def row(network: str, model: Path, frames: int, wire: str, folder: Path) -> str:
     names = [layer.name for layer in read_model(model).graph.layers]
     middle = len(names) // 2
     inputs = write_frames(model, frames, folder)
@@ -98,24 +103,27 @@ def row(model: Path, frames: int, wire: str, folder: Path) -> str:
     assert effect is not None
     errors = [(one.max_error or 0) / (one.value_range or 1) for one in built.plan.conversions]
     return (
-        f"{model.stem:14} {wire:9} {len(errors):7} {max(errors):12.2g} {verdict.bit_equal!s:>9}"
+        f"{network:21} {wire:9} {len(errors):7} {max(errors):12.2g} {verdict.bit_equal!s:>9}"
         f" {effect.max_rel_diff:12.2g} {effect.agreeing:5} of {effect.rows}"
     )
 
 
 def errors(frames: int, networks: Sequence[str]) -> None:
-    print("network        type      tensors  error/range bit-equal result/range top-1 agrees")
+    print(
+        "network               type      tensors  error/range bit-equal result/range top-1 agrees"
+    )
     with tempfile.TemporaryDirectory() as models:
         for network in networks:
             for wire in WIRES[1:]:
                 with tempfile.TemporaryDirectory() as folder:
-                    model = Path(network)
-                    if not model.suffix:
-                        model = with_new_operators(network, Path(models))
+                    is_old = network in zoo_names()
+                    model = (
+                        with_new_operators(network, Path(models)) if is_old else model_of(network)
+                    )
                     try:
-                        print(row(model, frames, wire, Path(folder)), flush=True)
+                        print(row(network, model, frames, wire, Path(folder)), flush=True)
                     except RankSliceError as error:
-                        print(f"{model.stem:14} {wire:9} {error}", flush=True)
+                        print(f"{network:21} {wire:9} {error}", flush=True)
 
 
 def compare(
@@ -222,7 +230,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--frames", type=int, default=4)
+    parser.add_argument("--frames", type=int, default=20)
     parser.add_argument("--models", nargs="+", default=NETWORKS, metavar="NAME|FILE")
     parser.add_argument("--boards", action="store_true")
     parser.add_argument("--times", action="store_true")

@@ -159,7 +159,7 @@ class Explorer:
         elif wire is not None:
             boards = boards.with_wire(cast("Wire", wire))
         links = [*(link for *_, link in boards.links), boards.default_link]
-        types = {link.wire for link in links if link} - {"none"}
+        types = {wire or "none", *(link.wire for link in links if link)} - {"auto", "none"}
         where = f"{boards.name}: links" if wire is None else "--wire"
         if len(boards.boards) > 1:
             raise_mistakes(wire_mistakes(self.model, sorted(types), where))

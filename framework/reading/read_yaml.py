@@ -8,9 +8,6 @@ from yaml.reader import ReaderError
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.wording import bare, quoted
 
-SHAPE = "expected boards by name, such as `boards: {edge01: {cores: 0-5}}`"
-"""What a platform file holds, for messages."""
-
 
 class _AliasError(yaml.MarkedYAMLError):
     """The text has an alias."""
@@ -31,8 +28,11 @@ class _Loader(yaml.BaseLoader):
         return super().compose_node(parent, index)
 
 
-def read_yaml(text: str, name: str) -> object:
+def read_yaml(text: str, name: str, shape: str) -> object:
     """Return the text's data: dictionaries, lists, strings, and ``None`` for what is empty.
+
+    Args:
+        shape: what the file should hold, for messages.
 
     Raises:
         RankSliceError: The text is not YAML, has an alias, or has a key twice.
@@ -44,7 +44,7 @@ def read_yaml(text: str, name: str) -> object:
     except yaml.YAMLError as error:
         raise RankSliceError(_syntax_mistake(error, text, name)) from None
     except RecursionError:
-        raise RankSliceError(Mistake(name, "lists are nested too deeply", SHAPE)) from None
+        raise RankSliceError(Mistake(name, "lists are nested too deeply", shape)) from None
     raise_mistakes(mistakes)
     return data
 

@@ -68,7 +68,7 @@ def assign(mapping: Mapping, graph: Graph) -> Assignment:
     )
     items, mistakes = _items(mapping, names)
     items, of_splits = _with_splits(items, mapping, names)
-    mistakes += of_splits
+    raise_mistakes([*mistakes, *of_splits] if of_splits else ())
     constant = constant_layers(graph)
     count = len(mapping.entries)
     layers_of: list[set[str]] = [set() for _ in mapping.entries]
@@ -87,13 +87,13 @@ def assign(mapping: Mapping, graph: Graph) -> Assignment:
             expected = "give it a layer, or leave the key out"
             mistakes.append(Mistake(f"{mapping.name}: {bare(entry.key)}", found, expected))
     blocks, wrong = _blocks(items, names)
-    mistakes += wrong
+    mistakes += () if mistakes else wrong  # which may come of the others
     placed = {layer: item.entry for item in items for layer in item.layers}
     # A quantiser between layers that are split is split with them.
     placed |= {n: count + at for at, block in enumerate(blocks) for n in block.layers}
     served = quantiser_ranks(graph, placed)
     mistakes += _missing(mapping, graph, {*placed, *served, *copied_layers(graph, placed)})
-    raise_mistakes(mistakes)
+    raise_mistakes(dict.fromkeys(mistakes))
     layers_of += [{*block.layers} for block in blocks]
     for layer, number in served.items():
         layers_of[number].add(layer)
@@ -121,12 +121,12 @@ def _blocks(items: Sequence[_Item], names: _Names) -> tuple[list[Block], list[Mi
     for group in groups.values():
         first = group[0]
         assert first.part
+        keys = [item.key for item in group]
         ways = {(item.part.by, item.part.halo) for item in group if item.part}
         if len(ways) > 1:
             found = "its parts are split in different ways"
             mistakes.append(Mistake(first.where, found, "write the same `by` and `halo` in all"))
-        keys = [item.key for item in group]
-        if len(group) == 1 or len({*keys}) < len(keys):
+        elif len(group) == 1 or len({*keys}) < len(keys):
             found = "it is the only part" if len(group) == 1 else "two parts are in one key"
             expected = "expected two or more keys with the same layers, a part in each"
             mistakes.append(Mistake(first.where, found, expected))
@@ -197,7 +197,8 @@ def _with_splits(
     split_in = {(item.entry, name) for item in parts for name in item.layers}
     kept: list[_Item] = []
     for item in items:
-        left = tuple(n for n in item.layers if (item.entry, n) not in split_in)
+        is_split_here = item.part is not None  # which is a mistake if it is in the file, too
+        left = tuple(n for n in item.layers if is_split_here or (item.entry, n) not in split_in)
         if left or not item.layers:
             kept.append(replace(item, layers=left))
     return kept + parts, mistakes

@@ -47,7 +47,7 @@ class _PartSpec(BaseModel):
     ]
     by: Annotated[_Way, Field(description=joined(WAYS, "or"))]
     share: Annotated[
-        float, Field(gt=0, allow_inf_nan=False, description="a number above 0, such as 2")
+        float, Field(gt=0, le=1e6, description="a number above 0, and up to a million, such as 2")
     ] = 1
     halo: Annotated[_Halo, Field(description=joined(HALOS, "or"))] = "recompute"
 
@@ -75,6 +75,9 @@ def read_part(value: object, where: str) -> LayerPart:
         spec = _PartSpec.model_validate(value)
     except ValidationError as error:
         raise RankSliceError(*map(mistake, error.errors())) from None
+    if spec.halo != HALOS[0] and spec.by not in ("rows", "columns"):
+        found = f"parts by {spec.by} have no halo"
+        raise RankSliceError(Mistake(f"{where}.halo", found, "leave it out"))
     return LayerPart(tuple(spec.layers), spec.by, spec.share, spec.halo)
 
 

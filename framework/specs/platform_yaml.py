@@ -26,7 +26,7 @@ from pydantic_core import ErrorDetails
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.platform import WIRES, Accelerator, Board, Cluster, Link, Platform, Wire
-from rankslice.framework.reading.read_yaml import SHAPE, read_yaml
+from rankslice.framework.reading.read_yaml import read_yaml
 from rankslice.framework.specs.core_lists import CORES_PATTERN, core_list, count_or_list, each_once
 from rankslice.framework.specs.platform_names import (
     BOARD_RULE,
@@ -35,10 +35,12 @@ from rankslice.framework.specs.platform_names import (
 )
 from rankslice.framework.wording import bare, described, joined, quoted
 
+_SHAPE = "expected boards by name, such as `boards: {edge01: {cores: 0-5}}`"
+
 
 def parse_platform_yaml(text: str, name: str) -> Platform:
     """Return the platform that a YAML text describes."""
-    data = read_yaml(text, name)
+    data = read_yaml(text, name, _SHAPE)
     mistakes = [*_pair_mistakes(data, name)]
     try:
         spec = _PlatformSpec.model_validate(data)
@@ -410,7 +412,7 @@ def _mistake(detail: ErrorDetails, name: str) -> Mistake:
         found = str(detail["ctx"]["error"])
     elif not path:
         found = f"the file holds {described(detail['input'])}"
-        return Mistake(name, found, SHAPE)
+        return Mistake(name, found, _SHAPE)
     else:
         found = f"found {described(detail['input'])}"
     if detail["loc"][-1:] == ("[key]",) and len(path) == 2:

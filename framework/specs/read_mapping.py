@@ -46,7 +46,7 @@ def read_horizontal(path: Path) -> tuple[LayerSplit, ...]:
     from rankslice.framework.specs.mapping_parts import SPLITS_SHAPE, read_splits  # takes its time
 
     name = bare(path.name)
-    value = read_json(read_text(path, "a file of splits"), name, SPLITS_SHAPE, _Object)
+    value = read_json(read_text(path, "a splits"), name, SPLITS_SHAPE, _Object)
     if isinstance(value, _Object):
         raise_mistakes(_repeated(value, name, "expected every layer once"))
         value = {key: dict(v) if isinstance(v, _Object) else v for key, v in value}

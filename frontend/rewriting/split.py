@@ -152,11 +152,11 @@ class _Split:
         self.whole: list[str] = []
         """Names of the layers that cannot be split."""
         self._decide()
-        if not self.axis and not self.sums:
+        if not (self.axis or self.sums) or (block.by == "heads" and not self._units):
             raise RankSliceError(
                 Mistake(
                     self._where,
-                    f"{listed(self.whole)} cannot be split by {block.by}",
+                    f"{listed(self.whole or block.layers)} cannot be split by {block.by}",
                     "it mixes what would be split, is too small, or no rule for it is known: "
                     "choose other layers, or split by something else",
                 )
@@ -189,7 +189,7 @@ class _Split:
                 yield Mistake(where, f"it keeps {found}", "keep it whole, on one key")
             elif any(tensor.is_open or tensor.shape is None for tensor in tensors):
                 yield Mistake(
-                    where, "its sizes are open", "give them with --sizes, or keep it whole"
+                    where, "its sizes are open", "give them with --shape, or keep it whole"
                 )
 
     def _results(self, layer: Layer) -> tuple[Tensor, ...]:

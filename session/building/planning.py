@@ -146,8 +146,8 @@ def plan_model(
     measured = specs.catch(lambda: read_profile(profile)) if profile is not None else None
     if loaded and boards and callable(mapping):
         wanted = specs.catch(partial(mapping, loaded.graph, boards))
-    if wanted and splits:
-        wanted = replace(wanted, splits=splits)
+    # Without its splits, a mapping of AutoDiCE would be wrong as well.
+    wanted = replace(wanted, splits=splits) if wanted and splits is not None else None
 
     if loaded and boards and wanted:
         loaded = specs.catch(partial(_for_engines, loaded, wanted, boards)) or loaded
@@ -165,9 +165,9 @@ def plan_model(
     assert loaded
     assert boards
     assert usual
-    if usual.assignment.blocks and other is not None:
+    if other is not None and (blocks := (*usual.assignment.blocks, *other.assignment.blocks)):
         found = "it splits layers, and a job with a second route cannot"
-        raise RankSliceError(Mistake(usual.assignment.blocks[0].where, found, "leave out --surge"))
+        raise RankSliceError(Mistake(blocks[0].where, found, "leave out --surge"))
     model_of_job, usual = _with_parts(loaded, usual)
 
     on_step("partitioning")
@@ -252,7 +252,7 @@ def _converted(
     loaded, job = planned.model, planned.plan.job
     wires = find_wires(loaded.graph, planned.plan, placed.placements.entries, wire)
     if not wires.of:
-        return planned
+        return replace(planned, warnings=(*planned.warnings, *wires.warnings))
     types = dict.fromkeys(wires.of.values())
     where = "--wire" if options.wire else f"{boards.name}: links"
     if options.surge is not None:

@@ -42,8 +42,9 @@ def find_scales(model: Model, tensors: Sequence[Tensor], wanted: Quantisation) -
     if not tensors:
         return {}
     if wanted.representative is None:
-        expected = "give --representative with frames like those that will come"
-        raise RankSliceError(Mistake("--wire", "int8 needs the range of each tensor", expected))
+        found = "int8 between boards needs the range of each tensor"
+        expected = "expected frames like those that will come"
+        raise RankSliceError(Mistake(REPRESENTATIVE, found, expected))
     channel_axis = format_of(model.graph).channel_axis
     axes = [channel_axis(model, tensor) for tensor in tensors]
     lows: list[Any] = [0.0] * len(tensors)
@@ -54,6 +55,15 @@ def find_scales(model: Model, tensors: Sequence[Tensor], wanted: Quantisation) -
             over = others if axis is not None else None
             lows[number] = np.minimum(lows[number], values.min(axis=over, initial=0.0))
             highs[number] = np.maximum(highs[number], values.max(axis=over, initial=0.0))
+    raise_mistakes(
+        Mistake(
+            f"{REPRESENTATIVE}: tensor {quoted(tensor.name)}",
+            "a frame has values that are infinite or no numbers, and int8 has none",
+            "choose float16 or bfloat16, or leave such frames out",
+        )
+        for tensor, low, high in zip(tensors, lows, highs, strict=True)
+        if not np.isfinite([low, high]).all()
+    )
     return {
         tensor.name: _scales(np.atleast_1d(low), np.atleast_1d(high), axis)
         for tensor, low, high, axis in zip(tensors, lows, highs, axes, strict=True)
@@ -61,6 +71,7 @@ def find_scales(model: Model, tensors: Sequence[Tensor], wanted: Quantisation) -
 
 
 def _scales(low: NDArray[Any], high: NDArray[Any], axis: int | None) -> Scales:
+    low, high = low.astype(np.float64), high.astype(np.float64)  # their difference can be large
     is_empty = low == high
     low, high = np.where(is_empty, low.min(), low), np.where(is_empty, high.max(), high)
     steps = ((high - low) / (_HIGHEST - _LOWEST)).astype(np.float32)
@@ -84,18 +95,20 @@ def conversions_of(
     tensors = [one.tensor for one in sent]
     for frame in _values(model, tensors, wanted) if wanted.representative else ():
         for number, (values, one) in enumerate(zip(frame, sent, strict=True)):
-            if values.size:
-                # NaN is no error of the conversion; a number that becomes infinite is.
+            is_finite = np.isfinite(values)
+            if is_finite.any():
                 with np.errstate(over="ignore", invalid="ignore"):
                     distances = np.abs(through_wire(values, one.sent.dtype, one.scales) - values)
-                errors[number] = max(errors[number], np.nan_to_num(distances, posinf=np.inf).max())
-                lows[number] = min(lows[number], values.min())
-                highs[number] = max(highs[number], values.max())
+                errors[number] = max(errors[number], distances[is_finite].max())
+                lows[number] = min(lows[number], values[is_finite].min())
+                highs[number] = max(highs[number], values[is_finite].max())
     raise_mistakes(
         Mistake(
-            f"--wire: tensor {quoted(one.tensor.name)}",
-            f"a representative frame has values beyond {one.sent.dtype}",
-            "choose bfloat16, which has the range of float32",
+            f"{REPRESENTATIVE}: tensor {quoted(one.tensor.name)}",
+            f"a frame has values beyond {one.sent.dtype}",
+            "leave float32"
+            if one.sent.dtype == "bfloat16"
+            else "choose bfloat16, which has the range of float32",
         )
         for one, error in zip(sent, errors.tolist(), strict=True)
         if not np.isfinite(error)

@@ -51,6 +51,9 @@ def mistakes() -> dict[str, list[Provoked]]:
         "Mapping files that are no mappings": list(_unreadable_mappings()),
         "Mapping keys": list(_keys()),
         "Layers in mappings": list(_layers()),
+        "Layers that are split": list(_splits()),
+        "AutoDiCE's files of splits": list(_horizontal()),
+        "Types between boards": list(_wires()),
         "Platform files": list(_platforms()),
         "AutoDiCE's platform files": list(_platform_texts()),
         "Model files that are no models": list(_no_models()),
@@ -254,6 +257,119 @@ def _layers() -> Iterator[Provoked]:
     yield layers("a mapping for another model", a=[f"conv{n}" for n in range(30)])
 
 
+def _splits() -> Iterator[Provoked]:
+    rows: dict[str, Any] = {"layers": ["Conv1"], "by": "rows"}
+    rest = ["MaxPool1", "FC1", "Add1", "Relu1"]
+
+    def parts(title: str, one: list[object], other: list[object]) -> Provoked:
+        return _mapping(title, json.dumps({"edge01_cpu0": one, "edge01_cpu1": other}))
+
+    yield parts("a part alone", [rows, *rest[1:]], rest[:1])
+    yield parts("two parts in one key", [rows, rows, *rest], [rows])
+    yield parts("parts in different ways", [rows, *rest], [{**rows, "halo": "exchange"}])
+    yield parts(
+        "a layer in two blocks", [{**rows, "layers": ["MaxPool1..Conv1"]}, *rest[1:]], [rows]
+    )
+    yield parts("a layer as a whole, too", [rows, *rest], [rows, "Conv1"])
+    yield parts("unknown layers", [{**rows, "layers": ["Cnov1"]}, *rest], [rows])
+    for title, part in {
+        "a way that nobody knows": {**rows, "by": "row"},
+        "shares that are none": {**rows, "share": 0},
+        "a share that is too large": {**rows, "share": 1.7e308},
+        "a halo of parts that have none": {**rows, "by": "outputs", "halo": "exchange"},
+        "heads without attention": {**rows, "by": "heads"},
+    }.items():
+        yield parts(title, [part, *rest], [part])
+    six = {f"edge01_cpu{core}": [rows] for core in range(6)}
+    six["edge01_cpu0"] = [rows, *rest]
+    yield _mapping("more parts than rows", json.dumps(six))
+    open_sizes = """<ir_version: 8, opset_import: ["" : 17]>
+        open (float[1,4,h,8] x) => (float[1,4,h,8] y) { [a] t = Relu(x) [b] y = Neg(t) }"""
+    split = {**rows, "layers": ["b"]}
+    yield Provoked(
+        "open sizes",
+        f"{BUILD} --at-most x=1,4,8,8",
+        {
+            "model.onnx": lambda path: onnx.save(onnx.parser.parse_model(open_sizes), path),
+            "mapping.json": json.dumps({"edge01_cpu0": ["a", split], "edge01_cpu1": [split]}),
+        },
+    )
+    for title, own, surge in (
+        ("a second route of layers that are split", ["Conv1"], [rows]),
+        ("layers that are split, and a second route", [rows], ["Conv1"]),
+    ):
+        files = {
+            name: json.dumps({"edge01_cpu0": [*items, *rest], "edge01_cpu1": [*items]})
+            for name, items in {"mapping.json": own, "surge.json": surge}.items()
+        }
+        whole = json.dumps({"edge01_cpu0": ["MaxPool1..Relu1"]})
+        files = {n: whole if "by" not in text else text for n, text in files.items()}
+        yield Provoked(title, f"{BUILD} --surge surge.json", files)
+
+
+def _horizontal() -> Iterator[Provoked]:
+    keys = ["edge01_cpu0", "edge01_cpu1"]
+    mapping = {keys[0]: LAYERS, keys[1]: ["Conv1"]}
+    command = f"{BUILD} --horizontal splits.json"
+
+    def splits(title: str, value: object, mapping: object = mapping) -> Provoked:
+        text = value if isinstance(value, str) else json.dumps(value)
+        files = {"mapping.json": json.dumps(mapping), "splits.json": text}
+        return Provoked(title, command, files)
+
+    yield Provoked("no such file", command, {"mapping.json": json.dumps(mapping)})
+    yield splits("half a file", '{"Conv1": ["lop", [2')
+    yield splits("nothing", {})
+    yield splits("values that are none", {"Conv1": ["lopp", [2.5, 0], "edge01_cpu0"], "FC1": 3})
+    yield splits("sizes and keys that do not match", {"Conv1": ["lop", [1, 2, 4], keys]})
+    yield splits("ends that run backwards", {"Conv1": ["lop", [4, 2], keys]})
+    yield splits("an unknown layer", {"Cnov1": ["lop", [2, 4], keys]})
+    yield splits("an unknown key", {"Conv1": ["lop", [2, 4], [keys[0], "edge01_cpu3"]]})
+    yield splits("a key twice", {"Conv1": ["lop", [2, 4], [keys[0]] * 2]})
+    yield splits("nothing left for the last part", {"Conv1": ["lop", [4, 65535], keys]})
+    yield splits("sizes that are too small", {"Conv1": ["height", [1, 1], keys]})
+    elsewhere = {**mapping, keys[1]: ["pooled"], "edge01_cpu2": ["Conv1"]}
+    elsewhere[keys[0]] = ["FC1", "Add1", "Relu1"]
+    yield splits("a layer in a third key", {"Conv1": ["lop", [2, 4], keys]}, elsewhere)
+    part = {"layers": ["Conv1"], "by": "rows"}
+    both = {keys[0]: ["MaxPool1", "FC1", "Add1", "Relu1", part], keys[1]: [part]}
+    yield splits("a layer that the mapping splits, too", {"Conv1": ["lop", [2, 4], keys]}, both)
+
+
+def _wires() -> Iterator[Provoked]:
+    frame = np.random.default_rng(0).random((1, 4, 8, 8), np.float32)
+    files: dict[str, Content] = {
+        "mapping.json": '{"a_cpu0": ["MaxPool1"], "b_cpu0": ["Conv1..Relu1"]}',
+        "platform.yaml": "boards: {a: {cores: 1}, b: {cores: 1}}",
+    }
+
+    def frames(title: str, wire: str, values: np.ndarray[Any, Any]) -> Provoked:
+        command = f"{BUILD} --wire {wire} --representative frames.npy"
+        return Provoked(title, command, {**files, "frames.npy": lambda path: np.save(path, values)})
+
+    yield Provoked("an unknown type", f"{BUILD} --wire float8", files)
+    link = "{bandwidth_mbps: 100, latency_ms: 1, wire: float8}"
+    platform = f"{files['platform.yaml']}\nlinks: {{default: {link}}}"
+    yield Provoked("an unknown type of a link", BUILD, {**files, "platform.yaml": platform})
+    platform = platform.replace("float8", "int8")
+    yield Provoked("int8 without frames", BUILD, {**files, "platform.yaml": platform})
+    yield Provoked("a second route", f"{BUILD} --wire float16 --surge mapping.json", files)
+    yield frames("frames of another shape", "int8", frame[:, :2])
+    yield frames("frames of another type", "int8", frame.astype(np.float64))
+    yield frames("no frames", "float16", frame[:0])
+    yield frames("frames that are no numbers", "int8", np.where(frame > 2, frame, np.nan))
+    yield frames("infinite frames", "int8", np.where(frame > 0.5, frame, np.inf))
+    yield frames("frames beyond float16", "float16", frame * np.float32(1e6))
+
+    def older(path: Path) -> None:
+        model = figure_2()
+        model.opset_import[0].version = 12
+        onnx.save(model, path)
+
+    title = "operators that are too old for bfloat16"
+    yield Provoked(title, f"{BUILD} --wire bfloat16", {**files, "model.onnx": older})
+
+
 def _platforms() -> Iterator[Provoked]:
     yield Provoked("no such file", BUILD.replace("platform.yaml", "nothing.yaml"))
     yield Provoked("a folder", BUILD.replace("platform.yaml", "folder"))
@@ -372,6 +488,11 @@ def _parts_files() -> Iterator[Provoked]:
     command = BUILD.replace("model.onnx", "parts.yaml")
     for title, changes in {
         "a list": {PARTS: "[]"},
+        "deep nesting": {PARTS: "[" * 1_000},
+        "an alias": {"{onnx: model.onnx, inputs: {x: first/y}}": "*first"},
+        "a part twice": {"second:": "first:"},
+        "no outputs": {"outputs: {result: second/y}": ""},
+        "an output that is an input": {"second/y}": "image}"},
         "a part without a file": {"onnx: model.onnx, ": ""},
         "a file in another folder": {"onnx: model.onnx": "onnx: ../model.onnx"},
         "a file that is not there": {"onnx: model.onnx": "onnx: modle.onnx"},

@@ -70,7 +70,7 @@ def parse_parts_yaml(text: str, name: str) -> PartsFile:
     Raises:
         RankSliceError: with all mistakes that the file shows without the models.
     """
-    data: Any = read_yaml(text, name)
+    data: Any = read_yaml(text, name, _SHAPE)
     try:
         spec = _FileSpec.model_validate(data)
     except ValidationError as error:

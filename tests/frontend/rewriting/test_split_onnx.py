@@ -13,6 +13,7 @@ from quantised import KINDS, quantised_cnn
 from split_models import CLOSE, block, check_split
 
 from rankslice.framework.errors import RankSliceError
+from rankslice.framework.mapping import HALOS
 from rankslice.framework.specs.assign import assign
 from rankslice.framework.specs.read_mapping import mapping_of
 from rankslice.frontend.formats import read_model
@@ -433,8 +434,15 @@ def quantised(tmp_path_factory):
     return {kind: quantised_cnn(kind, folder) for kind in KINDS}
 
 
-@pytest.mark.parametrize("by", ["rows", "columns", "outputs", "inputs"])
-@pytest.mark.parametrize("halo", ["recompute", "exchange"])
+@pytest.mark.parametrize(
+    ("by", "halo"),
+    [
+        *(("rows", halo) for halo in HALOS),
+        *(("columns", halo) for halo in HALOS),
+        ("outputs", "recompute"),
+        ("inputs", "recompute"),
+    ],
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_quantised_network_is_split_with_its_quantisers_to_the_bit(
     quantised, kind, halo, by, tmp_path

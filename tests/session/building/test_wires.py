@@ -139,7 +139,7 @@ def test_channels_of_one_board_and_with_wire_none_stay_float32(tmp_path: Path) -
 
 
 def test_values_beyond_float16_are_refused(tmp_path: Path) -> None:
-    found = r"tensor 'pool1': a representative frame has values beyond float16; choose bfloat16"
+    found = r"tensor 'pool1': a frame has values beyond float16; choose bfloat16"
     with pytest.raises(RankSliceError, match=found):
         built(tmp_path, CHAIN, "float16", largest=1e7)
     made = built(tmp_path, CHAIN, "bfloat16", largest=1e7)
@@ -150,7 +150,7 @@ def test_int8_needs_representative_frames(tmp_path: Path) -> None:
     platform = tmp_path / "boards.yaml"
     platform.write_text(BOARDS.format(wire="int8"))
     entries = tuple(MappingEntry(key, layers) for key, layers in CHAIN.items())
-    with pytest.raises(RankSliceError, match="int8 needs the range of each tensor"):
+    with pytest.raises(RankSliceError, match="int8 between boards needs the range of each tensor"):
         build(DIGITS, Mapping("mapping", entries), platform, tmp_path / "out")
 
 

@@ -52,15 +52,25 @@ def conversion_of(model: Model, wanted: Quantisation, *, has_wires: bool = False
     specs = [
         JobTensor(tensor.name, tensor.dtype, tensor.shape or ()) for tensor in model.graph.inputs
     ]
+    source = representative_source(wanted, specs)
+    return Conversion(wanted.kind, lambda: _frames(source, specs))
+
+
+def representative_source(wanted: Quantisation, inputs: Sequence[JobTensor]) -> Source:
+    """Open the representative frames, which are read again and again.
+
+    Raises:
+        RankSliceError: they cannot be read, or not twice.
+    """
+    options = RunOptions((str(wanted.representative),), preprocessing=wanted.preprocessing)
     try:
-        options = RunOptions((str(wanted.representative),), preprocessing=wanted.preprocessing)
-        source = open_source(options, specs)
+        source = open_source(options, inputs)
     except JobError as error:
         raise RankSliceError(Mistake(REPRESENTATIVE, str(error))) from None
-    if not source.can_replay:  # each sub-model is converted with the same frames
+    if not source.can_replay:
         found = f"frames of {wanted.representative} cannot be read twice"
         raise RankSliceError(Mistake(REPRESENTATIVE, found, f"expected {accepted()}"))
-    return Conversion(wanted.kind, lambda: _frames(source, specs))
+    return source
 
 
 def _mistakes(model: Model, wanted: Quantisation) -> Iterator[Mistake]:

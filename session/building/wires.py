@@ -9,23 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rankslice.backend.runtime.engines import EngineSettings, open_engine
 from rankslice.backend.runtime.errors import JobError
-from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.sizes import make_slot, values_in
-from rankslice.backend.runtime.sources import EndOfStreamError, open_source
-from rankslice.backend.temporary import temporary_folder
-from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
 from rankslice.framework.graph import Scales, Tensor
 from rankslice.framework.plan import WireConversion
 from rankslice.framework.wording import on_one_line, quoted
-from rankslice.frontend.formats import Model, format_of, submodel_files
-from rankslice.frontend.formats.pieces import write_submodel
-from rankslice.frontend.partition.partition import PartitionSegment
+from rankslice.frontend.formats import Model, format_of
 from rankslice.frontend.rewriting.conversions import Sent
 from rankslice.session.building.build_options import Quantisation
-from rankslice.session.building.representative import REPRESENTATIVE, frame_numbers
+from rankslice.session.building.representative import (
+    REPRESENTATIVE,
+    frame_numbers,
+    representative_source,
+)
+from rankslice.session.verification.unsliced_parts import values_of
 
 _LOWEST, _HIGHEST = -128, 127
 
@@ -150,38 +147,14 @@ def _values(
     model: Model, tensors: Sequence[Tensor], wanted: Quantisation
 ) -> Iterator[list[NDArray[np.float32]]]:
     """Yield tensors of the unsliced model, frame by frame."""
-    graph = model.graph
-    options = RunOptions((str(wanted.representative),), preprocessing=wanted.preprocessing)
-    inputs = [tensor.in_job() for tensor in graph.inputs]
-    brought = {tensor.name for tensor in graph.inputs}
-    made = tuple(tensor for tensor in tensors if tensor.name not in brought)
-    outputs = [tensor.in_job() for tensor in made]
-    slots = {spec.name: make_slot(spec) for spec in (*inputs, *outputs)}
-    submodels = format_of(graph).submodels
-    engine = open_engine(default_engine(submodels), EngineSettings())
+    specs = [tensor.in_job() for tensor in model.graph.inputs]
+    count = 0
     try:
-        with temporary_folder() as folder, closing(open_source(options, inputs)) as source:
-            if not source.can_replay:
-                raise JobError(f"frames of {wanted.representative} cannot be read twice")
-            path = folder.path / f"model.{submodels}"
-            part = PartitionSegment(graph.layers, graph.inputs, made)
-            if made:
-                write_submodel(submodel_files(model, part, name=path.name), path)
-                engine.load(path, inputs, outputs)
-            count = 0
-            for index in frame_numbers(source):
-                try:
-                    source.read(index, [slots[spec.name] for spec in inputs])
-                except EndOfStreamError:
-                    break
-                if made:
-                    feeds = [values_in(slots[spec.name]) for spec in inputs]
-                    engine.run(feeds, [slots[spec.name] for spec in outputs])
+        with closing(representative_source(wanted, specs)) as source:
+            for frame in values_of(model, tensors, source, frame_numbers(source)):
                 count += 1
-                yield [values_in(slots[tensor.name]) for tensor in tensors]
-            if not count:
-                raise JobError(f"{wanted.representative} has no frames")
+                yield frame
     except JobError as error:
         raise RankSliceError(Mistake(REPRESENTATIVE, on_one_line(str(error)))) from None
-    finally:
-        engine.close()
+    if not count:
+        raise RankSliceError(Mistake(REPRESENTATIVE, f"{wanted.representative} has no frames"))

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from rankslice.backend.boards.accelerator import InputOfFrame
-from rankslice.backend.runtime.engines import EngineSettings
 from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.options import RunOptions
-from rankslice.backend.runtime.sizes import make_slot, values_in
-from rankslice.backend.runtime.sources import EndOfStreamError, Source, accepted, open_source
-from rankslice.backend.temporary import temporary_folder
-from rankslice.framework.engines import default_engine
+from rankslice.backend.runtime.sources import Source, accepted, open_source
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.graph import Graph, Tensor, dtype_bits
 from rankslice.framework.profile import SeenTensor
 from rankslice.framework.wording import on_one_line
-from rankslice.frontend.formats import Model, formats_of
-from rankslice.frontend.formats.model_format import FLOAT32
+from rankslice.frontend.formats import Model
 from rankslice.frontend.partition.partition import PartitionSegment, SpanSegments
 from rankslice.session.profiling.profile_options import ProfileOptions
-from rankslice.session.verification.unsliced_parts import UnslicedSteps, written_parts
+from rankslice.session.verification.unsliced_parts import values_of
 
 _MAX_FRAMES = 100
 """Of which a profile keeps the sizes; they are spread over all that are given."""
@@ -89,12 +84,12 @@ def frames_of(model: Model, segments: SpanSegments, options: ProfileOptions) -> 
     if options.input:
         try:
             with closing(_source(model.graph, options)) as source:
-                return _seen(model, segments, watched, source, _numbers(source))
+                return _seen(model, watched, source, _numbers(source))
         except JobError as error:
             raise RankSliceError(Mistake(_INPUT, on_one_line(str(error)))) from None
     largest = [replace(tensor.in_job(), symbols=()) for tensor in model.graph.inputs]
     try:
-        return _seen(model, segments, watched, open_source(RunOptions(), largest), range(1))
+        return _seen(model, watched, open_source(RunOptions(), largest), range(1))
     except JobError:  # data may decide on more than the bounds if it is random
         return SeenFrames()
 
@@ -135,11 +130,7 @@ def _numbers(source: Source) -> Sequence[int]:
 
 
 def _seen(
-    model: Model,
-    segments: SpanSegments,
-    watched: Sequence[Tensor],
-    source: Source,
-    numbers: Sequence[int],
+    model: Model, watched: Sequence[Tensor], source: Source, numbers: Sequence[int]
 ) -> SeenFrames:
     """Run the unsliced model on some frames of a source, and return what they show.
 
@@ -149,29 +140,11 @@ def _seen(
     is_open = [tensor for tensor in watched if tensor.is_open]
     small = [tensor.name for tensor in watched if _is_small(tensor)]
     shapes, values = [], []
-    brought = {tensor.name: tensor for tensor in model.graph.inputs}
-    outputs = (*watched, *model.graph.outputs)
-    made = {tensor.name: tensor for tensor in outputs if tensor.name not in brought}
-    slots = {name: make_slot(tensor.in_job()) for name, tensor in {**brought, **made}.items()}
-    formats = formats_of(model.graph)
-    with ExitStack() as stack:
-        folder = stack.enter_context(temporary_folder()).path
-        parts = [*written_parts(model, made, folder, formats[0], FLOAT32)]
-        given = (spec for part in parts for spec in part.outputs if spec.name not in slots)
-        slots |= {spec.name: make_slot(spec) for spec in given}
-        engines = {submodels: default_engine(submodels) for submodels in formats}
-        whole = UnslicedSteps(parts, engines, slots, EngineSettings())
-        stack.callback(whole.close)
-        for number in numbers:
-            try:
-                source.read(number, [slots[name] for name in brought])
-                whole.run()
-            except EndOfStreamError:
-                break
-            except Exception as error:  # engines' exceptions have no common base class
-                raise JobError(f"{source.label(number)}: {error}") from None
-            shapes.append([values_in(slots[tensor.name]).shape for tensor in is_open])
-            values.append({name: values_in(slots[name]).tobytes() for name in small})
+    looked_at = {tensor.name: tensor for tensor in (*watched, *model.graph.outputs)}
+    for arrays in values_of(model, [*looked_at.values()], source, numbers):
+        made = dict(zip(looked_at, arrays, strict=True))
+        shapes.append([made[tensor.name].shape for tensor in is_open])
+        values.append({name: made[name].tobytes() for name in small})
     if not shapes:
         raise JobError("there are no frames")
     pairs = zip(is_open, zip(*shapes, strict=True), strict=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from numpy.typing import NDArray
 
 from rankslice.backend.runtime.engines import EngineSettings
 from rankslice.backend.runtime.job import Job
-from rankslice.backend.runtime.sizes import make_slot, values_in
 from rankslice.backend.runtime.sources import Source
 from rankslice.backend.runtime.system.processes import meminfo, memory_of
 from rankslice.backend.temporary import temporary_folder
@@ -26,8 +26,8 @@ from rankslice.frontend.formats.parts.reader import PartsModel
 from rankslice.session.build_folder import built_model
 from rankslice.session.prepare import PreparedRun
 from rankslice.session.verification.unsliced_parts import (
+    UnslicedModel,
     UnslicedPart,
-    UnslicedSteps,
     parts_in_order,
 )
 
@@ -59,18 +59,21 @@ def unsliced_outputs(
         return
     plan, source, exact = prepared.plan, prepared.source, prepared.options.exact
     job = job or plan.job
-    loading: list[Future[_Copy]] = []
+    keeps = next((segment.facts.keeps for segment in job.segments if segment.facts.keeps), "")
+    loading: list[Future[UnslicedModel]] = []
     with ExitStack() as stack:
         parts = parts or _parts(prepared, model, job, stack)
         engines = {part.format: _engine(plan, part.format) for part in parts}
+        settings = EngineSettings(exact=exact)
+        load = partial(UnslicedModel, parts, engines, job.inputs, job.outputs, settings, keeps)
         before = memory_of("self", "VmRSS")
         with without_info():  # LiteRT tells it once
-            first = stack.enter_context(closing(_Copy(parts, job, engines, exact=exact)))
+            first = stack.enter_context(closing(load()))
         first.read(source, arrivals[0])
         first.run()
         yield first.outputs
         count = 1
-        if not first.keeps_something:
+        if not keeps:
             size = memory_of("self", "VmRSS") - before
             available = meminfo().get("MemAvailable", 0)
             cores = len(os.sched_getaffinity(0))
@@ -79,7 +82,7 @@ def unsliced_outputs(
         stack.callback(_close, loading)
         pool = stack.enter_context(ThreadPoolExecutor(count, "unsliced"))
         for _ in range(count - 1):
-            loading.append(pool.submit(_Copy, parts, job, engines, exact=exact))
+            loading.append(pool.submit(load))
         yield from _in_turn(pool, first, loading, source, arrivals[1:])
 
 
@@ -108,7 +111,7 @@ def _engine(plan: Plan, submodels: str) -> str:
     return reference_engine(submodels, used)
 
 
-def _close(loading: Sequence[Future[_Copy]]) -> None:
+def _close(loading: Sequence[Future[UnslicedModel]]) -> None:
     for future in loading:
         if future.exception() is None:
             future.result().close()
@@ -122,15 +125,15 @@ def most_at_once(cores: int, frames: int, copy_bytes: int, available_bytes: int)
 
 def _in_turn(
     pool: ThreadPoolExecutor,
-    first: _Copy,
-    loading: Sequence[Future[_Copy]],
+    first: UnslicedModel,
+    loading: Sequence[Future[UnslicedModel]],
     source: Source,
     arrivals: Sequence[int],
 ) -> Iterator[list[NDArray[Any]]]:
     """Yield the outputs of frames in order; each is computed by any copy that has nothing to do."""
     idle = [first]
     expected = list(loading)
-    computing: deque[tuple[_Copy, Future[None]]] = deque()
+    computing: deque[tuple[UnslicedModel, Future[None]]] = deque()
     for arrival in arrivals:
         loaded = [future for future in expected if future.done()]
         expected = [future for future in expected if future not in loaded]
@@ -146,39 +149,6 @@ def _in_turn(
     for copy, future in computing:
         future.result()
         yield copy.outputs
-
-
-class _Copy:
-    def __init__(
-        self,
-        parts: Sequence[UnslicedPart],
-        job: Job,
-        engines: Mapping[str, str],
-        *,
-        exact: bool,
-    ) -> None:
-        kept = [segment.facts.keeps for segment in job.segments if segment.facts.keeps]
-        self.keeps_something = bool(kept)
-        """Whether a run may leave something for the next one."""
-        between = (spec for part in parts for spec in part.outputs)
-        slots = {spec.name: make_slot(spec) for spec in (*between, *job.inputs, *job.outputs)}
-        settings = EngineSettings(exact=exact)
-        self._steps = UnslicedSteps(parts, engines, slots, settings, next(iter(kept), ""))
-        self._inputs = [slots[spec.name] for spec in job.inputs]
-        self._outputs = [slots[spec.name] for spec in job.outputs]
-
-    @property
-    def outputs(self) -> list[NDArray[Any]]:
-        return [values_in(slot) for slot in self._outputs]
-
-    def read(self, source: Source, arrival: int) -> None:
-        source.read(arrival, self._inputs)
-
-    def run(self) -> None:
-        self._steps.run()
-
-    def close(self) -> None:
-        self._steps.close()
 
 
 _INFO = b"INFO: "

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from rankslice.backend.runtime.engines import Engine, EngineSettings, open_engine
+from rankslice.backend.runtime.errors import JobError
 from rankslice.backend.runtime.job import NO_FACTS, Facts, Tensor
-from rankslice.backend.runtime.sizes import Slot, values_in
-from rankslice.frontend.formats import Model, submodel_files
+from rankslice.backend.runtime.sizes import Slot, make_slot, values_in
+from rankslice.backend.runtime.sources import EndOfStreamError, Source
+from rankslice.backend.temporary import temporary_folder
+from rankslice.framework.engines import default_engine
+from rankslice.framework.graph import Tensor as GraphTensor
+from rankslice.frontend.formats import Model, formats_of, submodel_files
 from rankslice.frontend.formats.model_format import FLOAT32, Conversion
 from rankslice.frontend.formats.parts.reader import PartsModel
 from rankslice.frontend.formats.pieces import write_submodel
@@ -26,14 +35,15 @@ class UnslicedPart:
     """Those of a file that was written; of another one only what it calls these tensors."""
 
 
-class UnslicedSteps:
-    """The engines of unsliced parts, which run in their order on the same slots."""
+class UnslicedModel:
+    """The unsliced model in engines: its parts run in their order, on the same slots."""
 
     def __init__(
         self,
         parts: Sequence[UnslicedPart],
         engines: Mapping[str, str],
-        slots: Mapping[str, Slot],
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
         settings: EngineSettings,
         keeps: str | None = None,
     ) -> None:
@@ -41,18 +51,30 @@ class UnslicedSteps:
 
         Args:
             engines: by format.
-            slots: of all inputs and outputs of parts, by name.
+            outputs: what is looked at; inputs may be among them.
             keeps: why a run may leave something for the next one; ``None``: as the parts say.
         """
+        between = (spec for part in parts for spec in part.outputs)
+        slots = {spec.name: make_slot(spec) for spec in (*between, *inputs, *outputs)}
+
+        def of(specs: Sequence[Tensor]) -> list[Slot]:
+            return [slots[spec.name] for spec in specs]
+
+        self._inputs, self._outputs = of(inputs), of(outputs)
         self._steps: list[tuple[Engine, list[Slot], list[Slot]]] = []
         for part in parts:
             facts = part.facts if keeps is None else replace(part.facts, keeps=keeps)
             engine = open_engine(engines[part.format], replace(settings, facts=facts))
             engine.load(part.file, *map(facts.in_file, (part.inputs, part.outputs)))
-            inputs, outputs = (
-                [slots[spec.name] for spec in side] for side in (part.inputs, part.outputs)
-            )
-            self._steps.append((engine, inputs, outputs))
+            self._steps.append((engine, of(part.inputs), of(part.outputs)))
+
+    @property
+    def outputs(self) -> list[NDArray[Any]]:
+        """In the shapes that they have; the next frame overwrites them."""
+        return [values_in(slot) for slot in self._outputs]
+
+    def read(self, source: Source, arrival: int) -> None:
+        source.read(arrival, self._inputs)
 
     def run(self) -> None:
         for engine, inputs, outputs in self._steps:
@@ -61,6 +83,36 @@ class UnslicedSteps:
     def close(self) -> None:
         for engine, _, _ in self._steps:
             engine.close()
+
+
+def values_of(
+    model: Model, tensors: Sequence[GraphTensor], source: Source, numbers: Iterable[int]
+) -> Iterator[list[NDArray[Any]]]:
+    """Yield tensors of the unsliced model, frame by frame; a later frame overwrites them.
+
+    Args:
+        tensors: of any layers, and model inputs.
+        numbers: of frames of the source; its end is theirs, too.
+
+    Raises:
+        JobError: a frame cannot be read or computed.
+    """
+    inputs, outputs = ([t.in_job() for t in side] for side in (model.graph.inputs, tensors))
+    made = {spec.name for spec in outputs} - {spec.name for spec in inputs}
+    formats = formats_of(model.graph)
+    engines = {submodels: default_engine(submodels) for submodels in formats}
+    with temporary_folder() as folder:
+        parts = [*written_parts(model, made, folder.path, formats[0], FLOAT32)] if made else []
+        with closing(UnslicedModel(parts, engines, inputs, outputs, EngineSettings())) as whole:
+            for number in numbers:
+                try:
+                    whole.read(source, number)
+                    whole.run()
+                except EndOfStreamError:
+                    return
+                except Exception as error:  # engines' exceptions have no common base class
+                    raise JobError(f"{source.label(number)}: {error}") from None
+                yield whole.outputs
 
 
 def parts_in_order(

@@ -96,7 +96,7 @@ def test_what_goes_wrong_in_a_copy_is_told(tmp_path: Path, monkeypatch: pytest.M
     source = Noting(read_driver(folder / "driver.py"), 10)
     values = unsliced_outputs(*run_of(folder, source), range(10))
     next(values)
-    monkeypatch.setattr(unsliced._Copy, "run", fail)
+    monkeypatch.setattr(unsliced.UnslicedModel, "run", fail)
     with pytest.raises(RuntimeError, match="unsliced"):
         list(values)
 

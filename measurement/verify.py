@@ -338,19 +338,21 @@ class Comparison:
         )
 
 
-class ConversionEffect:
+class ConversionEffect(Comparison):
     """Collects how results differ from those without conversions, frame by frame."""
 
-    def __init__(self) -> None:
-        self._differences: list[Difference] = []
-        self._frames = self._rows = self._agreeing = 0
+    def __init__(self, outputs: Sequence[str]) -> None:
+        super().__init__(outputs)
+        self._rows = self._agreeing = 0
 
-    def add(self, expected: Sequence[NDArray[Any]], actual: Sequence[NDArray[Any]]) -> None:
-        self._differences = self._differences or [Difference() for _ in expected]
-        for difference, *versions in zip(self._differences, expected, actual, strict=True):
-            difference.add(self._frames, *versions)
-        self._frames += 1
-        scores = expected[0], actual[0]
+    def add(
+        self,
+        reference: Sequence[NDArray[Any]],
+        actual: Sequence[NDArray[Any]],
+        frame: int | None = None,
+    ) -> None:
+        super().add(reference, actual, frame)
+        scores = reference[0], actual[0]
         classes = next((size for size in reversed(scores[0].shape) if size > 1), 0)
         if scores[0].shape == scores[1].shape and scores[0].size and classes:
             places = [values.reshape(-1, classes).argmax(axis=-1) for values in scores]
@@ -358,9 +360,5 @@ class ConversionEffect:
             self._agreeing += int((places[0] == places[1]).sum())
 
     def result(self) -> Unconverted:
-        return Unconverted(
-            max((difference.absolute for difference in self._differences), default=0.0),
-            max((difference.relative for difference in self._differences), default=0.0),
-            self._rows,
-            self._agreeing,
-        )
+        verdict = self.verdict(exact=False)
+        return Unconverted(verdict.max_abs_diff, verdict.max_rel_diff, self._rows, self._agreeing)

@@ -134,18 +134,15 @@ def unsliced_model(folder: Path, plan: Plan, purpose: str) -> Path:
     return model
 
 
-def reference_model(folder: Path, plan: Plan, purpose: str) -> Path:
-    """Return the unsliced model, in the format of its slices; messages have the purpose."""
-    if plan.conversions:
+def reference_model(folder: Path, plan: Plan, purpose: str, *, converts: bool = True) -> Path:
+    """Return the unsliced model, in the format of its slices; messages have the purpose.
+
+    ``converts``: with what is converted on its way, if anything is.
+    """
+    if plan.conversions and converts:
         return folder / with_wires_name(plan.model.format)
     converted = folder / converted_name(plan.model.format)
     return converted if converted.is_file() else unsliced_model(folder, plan, purpose)
-
-
-def original_model(folder: Path, plan: Plan, purpose: str) -> Path:
-    """Return the model of :func:`reference_model` as it is if nothing is converted on its way."""
-    find = unsliced_model if plan.conversions else reference_model
-    return find(folder, plan, purpose)
 
 
 def built_model(folder: Path, plan: Plan, purpose: str, *, converts: bool = False) -> Model:

@@ -23,7 +23,7 @@ from rankslice.measurement.accuracy import (
     class_accuracy,
     place_of,
 )
-from rankslice.session.build_folder import original_model
+from rankslice.session.build_folder import reference_model
 from rankslice.session.prepare import PreparedRun, as_user_errors
 from rankslice.session.truth import OPTION, class_folders, read_truth
 from rankslice.session.verification.unsliced_outputs import unsliced_outputs
@@ -98,7 +98,8 @@ class AccuracyOfRun:
                 raise RankSliceError(Mistake(str(truth), found, "name the outputs with --boxes"))
             check_installed()
             self._outputs = find_outputs(boxes, job.outputs)
-        self._reference = original_model(prepared.folder, prepared.plan, "measure its accuracy")
+        purpose = "measure its accuracy"
+        self._reference = reference_model(prepared.folder, prepared.plan, purpose, converts=False)
 
     def measure(
         self, finished: FinishedRun, on_done: Callable[[int], None] = lambda count: None

@@ -40,7 +40,7 @@ from rankslice.measurement.trace.trace_events import (
     events_needed,
     in_order,
 )
-from rankslice.session.build_folder import original_model, read_plan
+from rankslice.session.build_folder import read_plan, reference_model
 from rankslice.session.building.build import BuildOptions, build
 from rankslice.session.deployment import deploy, plan_deployment
 from rankslice.session.run import Callbacks, PreparedRun, prepare, run
@@ -221,7 +221,7 @@ def build_unsliced(folder: Path, plan: Plan, out: Path, ssh_config: Path | None)
     Raises:
         RankSliceError: the model is not there any more, or cannot be built.
     """
-    model = original_model(folder, plan, "measure it")
+    model = reference_model(folder, plan, "measure it", converts=False)
     first = plan.job.source if plan.of_rank(plan.job.source) else plan.segments[0].rank
     rank = plan.ranks[first]
     users = {login.board: login.user for login in board_logins(folder, plan)}

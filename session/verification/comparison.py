@@ -11,7 +11,7 @@ from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.plan import Plan
 from rankslice.framework.wording import quoted
 from rankslice.measurement.verify import Comparison, ConversionEffect, Verification, explained
-from rankslice.session.build_folder import built_model, reference_model, unsliced_model
+from rankslice.session.build_folder import built_model, reference_model
 from rankslice.session.prepare import PreparedRun
 from rankslice.session.verification.first_difference import agreement_at_cuts, first_difference
 from rankslice.session.verification.unsliced_outputs import unsliced_outputs
@@ -39,32 +39,18 @@ def verified(
     If tensors are converted between boards, so they are in that model. Then the results are
     compared with those of the model without conversions, too, which decides nothing.
     """
-    verdict = _verdict(prepared, reference, results, arrivals, tolerance, on_verified, on_search)
-    if not prepared.plan.conversions:
-        return verdict
-    original = unsliced_model(prepared.folder, prepared.plan, "verify a run")
-    effect = ConversionEffect()
-    outputs = [results.frames(number) for number in range(len(results.outputs))]
-    for place, expected in enumerate(unsliced_outputs(prepared, original, arrivals)):
-        effect.add(expected, [frames[place] for frames in outputs])
-    return replace(verdict, unconverted=effect.result())
-
-
-def _verdict(
-    prepared: PreparedRun,
-    reference: Path,
-    results: Results,
-    arrivals: Sequence[int],
-    tolerance: float | None,
-    on_verified: Callable[[int], None],
-    on_search: Callable[[], None],
-) -> Verification:
-    comparison = _compared(prepared, reference, results, arrivals, on_verified)
-    exact = prepared.options.exact
-    plan = prepared.plan
+    exact, plan = prepared.options.exact, prepared.plan
+    names = [spec.name for spec in results.outputs]
+    comparison = Comparison(names)
+    _compare(comparison, prepared, reference, results, arrivals, on_verified)
     verdict = comparison.verdict(
         exact=exact, rounds=_rounds(plan), splits=plan.splits_layers, tolerance=tolerance
     )
+    if plan.conversions:
+        original = reference_model(prepared.folder, plan, "verify a run", converts=False)
+        effect = ConversionEffect(names)
+        _compare(effect, prepared, original, results, arrivals)
+        verdict = replace(verdict, unconverted=effect.result())
     arrival_of = dict(zip(results.numbers, arrivals, strict=True))
     if verdict.inconclusive:
         on_search()
@@ -100,20 +86,20 @@ def _unseeded(prepared: PreparedRun) -> str:
     return next((layer.name for layer in graph.layers if layer.is_unseeded), "")
 
 
-def _compared(
+def _compare(
+    comparison: Comparison,
     prepared: PreparedRun,
     reference: Path,
     results: Results,
     arrivals: Sequence[int],
-    on_verified: Callable[[int], None],
-) -> Comparison:
-    comparison = Comparison([spec.name for spec in results.outputs])
+    on_verified: Callable[[int], None] = lambda count: None,
+) -> None:
+    """Add the results to a comparison with the unsliced model."""
     outputs = [results.frames(number) for number in range(len(results.outputs))]
     whole = unsliced_outputs(prepared, reference, arrivals)
     for place, (number, expected) in enumerate(zip(results.numbers, whole, strict=True)):
         comparison.add(expected, [frames[place] for frames in outputs], number)
         on_verified(place + 1)
-    return comparison
 
 
 def _optimisation_effect(

@@ -201,10 +201,6 @@ class _Explained:
         sources = problem.link_sources
         ends = [*zip(sent.tensor.tolist(), sent.origin.tolist(), sent.target.tolist(), strict=True)]
         shares: dict[tuple[int, int, int], float] = defaultdict(float)
-        links = problem.wire_shares[
-            problem.device_boards[sent.origin], problem.device_boards[sent.target]
-        ]
-        sizes, _ = problem.sent(links, sent.tensor)
         for end, share in zip(ends, self.phases.shares[sent.row].tolist(), strict=True):
             shares[end] += share
         return tuple(
@@ -218,7 +214,7 @@ class _Explained:
                 shares[tensor, origin, target],
             )
             for (tensor, origin, target), nbytes, seconds in zip(
-                ends, sizes.tolist(), sent.hop_s.tolist(), strict=True
+                ends, sent.nbytes.tolist(), sent.hop_s.tolist(), strict=True
             )
         )
 

@@ -87,6 +87,8 @@ class Messages:
     """The message by which the origin has got it; -1: it is made there."""
     is_local: NDArray[np.bool_]
     """Whether it stays inside one board."""
+    nbytes: Floats
+    """What of it crosses; infinite for one that cannot be sent."""
     costs: MessageCosts
     keys: Indices
     """Of assignment, tensor and target; ascending."""
@@ -136,9 +138,8 @@ def messages_of(problem: Problem, phases: Phases, spans: Spans) -> Messages:
         convert_s,
     )
     keys = keys * len(problem.devices) + place
-    return Messages(
-        row, tensor, start, device, before, is_local, costs, keys, places, homes, phases.sinks
-    )
+    ends = row, tensor, start, device, before, is_local
+    return Messages(*ends, nbytes, costs, keys, places, homes, phases.sinks)
 
 
 def _before(arrivals: Indices, leaves: NDArray[np.bool_]) -> Indices:

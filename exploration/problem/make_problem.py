@@ -70,7 +70,10 @@ def make_problem(
     kinds, devices = accelerators or kinds_and_devices(default_keys(platform), platform)
     times = np.asarray(times_s, np.float64)
     raise_mistakes(_time_mistakes(times, (len(kinds), len(layers)), times_source))
-    bandwidths, latencies, shares, sources = _links(platform)
+    links = LinkSpeeds(platform, converts=True)
+    names = [board.name for board in platform.boards]
+    figures = links.figures(itertools.product(names, names))
+    bandwidths, latencies, shares = (of.reshape(len(names), len(names)) for of in figures)
     weights = _weights(graph, layers)
     return Problem(
         layers=tuple(layer.name for layer in layers),
@@ -95,7 +98,9 @@ def make_problem(
         graph=graph,
         times_source=times_source,
         platform=platform.name,
-        link_sources=sources,
+        link_sources=tuple(
+            tuple(links.described(one, other)[1] for other in names) for one in names
+        ),
     )
 
 
@@ -112,20 +117,6 @@ def _time_mistakes(
 def _board_costs(board: Board) -> BoardCosts:
     memory = None if board.memory_mb is None else round(board.memory_mb * 1e6)
     return BoardCosts(board.name, memory, board.idle_w, board.busy_w)
-
-
-def _links(
-    platform: Platform,
-) -> tuple[
-    NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], tuple[tuple[str, ...], ...]
-]:
-    links = LinkSpeeds(platform, converts=True)
-    names = [board.name for board in platform.boards]
-    shape = len(names), len(names)
-    bandwidths, latencies = links.figures(itertools.product(names, names))
-    shares = links.shares(itertools.product(names, names))
-    sources = tuple(tuple(links.described(one, other)[1] for other in names) for one in names)
-    return bandwidths.reshape(shape), latencies.reshape(shape), shares.reshape(shape), sources
 
 
 def _together(graph: Graph, layers: Sequence[Layer]) -> tuple[tuple[int, ...], ...]:

@@ -196,10 +196,9 @@ class Problem:
         return np.broadcast_to(self.wire_share, (len(self.boards),) * 2)
 
     @cached_property
-    def shares_between(self) -> tuple[float, ...]:
-        """What :attr:`wire_shares` has between two boards, once each."""
-        between = self.wire_shares[~np.eye(len(self.boards), dtype=bool)]
-        return tuple(np.unique(between).tolist()) or (1.0,)
+    def shares(self) -> NDArray[np.float64]:
+        """What :attr:`wire_shares` has, once each, ascending."""
+        return np.unique(self.wire_shares)
 
     @cached_property
     def is_convertible(self) -> NDArray[np.bool_]:

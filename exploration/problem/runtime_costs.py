@@ -91,18 +91,18 @@ class LinkSpeeds:
 
     def figures(
         self, pairs: Iterable[tuple[str, str]]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return bandwidths in bytes/s and latencies in s of pairs of boards, (pairs,) each."""
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+        """Return figures of the links between pairs of boards, (pairs,) each.
+
+        They are bandwidths in bytes/s, latencies in s, and how much of the bytes of a float32
+        tensor crosses.
+        """
         links = [self.described(*pair)[0] for pair in pairs]
         return (
             np.array([link.bandwidth_mbps * 1e6 / 8 for link in links]),
             np.array([link.latency_ms / 1e3 for link in links]),
+            np.array([WIRE_SHARE[link.wire] if self.converts else 1.0 for link in links]),
         )
-
-    def shares(self, pairs: Iterable[tuple[str, str]]) -> NDArray[np.float64]:
-        """Return how much of the bytes of a float32 tensor crosses between boards, (pairs,)."""
-        links = (self.described(*pair)[0] if self.converts else UNKNOWN_LINK for pair in pairs)
-        return np.array([WIRE_SHARE[link.wire] for link in links])
 
     def described(self, origin: str, target: str) -> tuple[Link, str]:
         """Return the link from a board to another or to itself, and where its figures are from."""

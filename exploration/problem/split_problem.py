@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,19 +67,15 @@ class Splitter:
         ordered = _by_segment(cut, rank_of)
         layers = explored_layers(ordered)
         position = {layer.name: number for number, layer in enumerate(layers)}
-        number_of = {device.key: number for number, device in enumerate(self.problem.devices)}
-        device_of = [number_of[entry.key] for entry in mapping.entries]
-        segments = [
-            _Segment(
-                device_of[segment.rank],
-                tuple(position[layer.name] for layer in segment.layers if layer.name in position),
-            )
+        blocks = tuple(
+            tuple(position[layer.name] for layer in segment.layers if layer.name in position)
             for segment in cut.segments
-        ]
+        )
+        number_of = {device.key: number for number, device in enumerate(self.problem.devices)}
         assignment = np.zeros(len(layers), np.int64)
-        for segment in segments:
-            assignment[[*segment.layers]] = segment.device
-        times_s, spans_s = self._times(layers, segments)
+        for segment, block in zip(cut.segments, blocks, strict=True):
+            assignment[[*block]] = number_of[mapping.entries[segment.rank].key]
+        times_s, spans_s = self._times(layers, blocks, assignment)
         made = make_problem(
             ordered,
             self.platform,
@@ -91,7 +86,6 @@ class Splitter:
         )
         own = {name: getattr(made, name) for name in _OF_LAYERS}
         problem = replace(self.problem, teams=(), **own)
-        blocks = tuple(segment.layers for segment in segments)
         return SplitMapping(mapping, problem, assignment, blocks, cut)
 
     def _rewritten(self, mapping: Mapping) -> Rewritten:
@@ -110,20 +104,30 @@ class Splitter:
             RankSliceError: some of the layers cannot be split.
         """
         split = self._rewritten(mapping)
-        parts: list[dict[int, float]] = [{} for _ in mapping.entries]
+        own: list[list[Layer]] = [[] for _ in mapping.entries]
         for layer in split.graph.layers:
             if layer.name in split.assignment.entry_of:
-                own = parts[split.assignment.entry_of[layer.name]]
-                for number, share in _shares(layer, self._index).items():
-                    own[number] = own.get(number, 0.0) + share
-        return parts
+                own[split.assignment.entry_of[layer.name]].append(layer)
+        return [*map(self._shares, own)]
+
+    def _shares(self, layers: Iterable[Layer]) -> dict[int, float]:
+        """Return how much some layers have of each of the model's layers."""
+        shares: dict[int, float] = defaultdict(float)
+        for layer in layers:
+            number = self._index.get(layer.origin or layer.name)
+            if number is not None and isinstance(layer.making, PartOf | None):
+                shares[number] += layer.making.share if layer.making else 1.0
+        return shares
 
     @cached_property
     def _index(self) -> dict[str, int]:
         return {name: number for number, name in enumerate(self.problem.layers)}
 
     def _times(
-        self, layers: Sequence[Layer], segments: Sequence[_Segment]
+        self,
+        layers: Sequence[Layer],
+        blocks: Sequence[Sequence[int]],
+        assignment: NDArray[np.int64],
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return times of layers and of spans, as problems have them.
 
@@ -131,24 +135,21 @@ class Splitter:
         cost model, segments of a device that follow each other are one span.
         """
         problem = self.problem
-        shares = [_shares(layer, self._index) for layer in layers]
         times_s = np.zeros((len(problem.kinds), len(layers)))
-        for number, share in enumerate(shares):
-            for origin, part in share.items():
-                times_s[:, number] = part * problem.times_s[:, origin]
+        for number, layer in enumerate(layers):
+            for origin, share in self._shares([layer]).items():
+                times_s[:, number] = share * problem.times_s[:, origin]
         spans_s = summed_spans(times_s)
-        for device, run in itertools.groupby(segments, key=lambda segment: segment.device):
+        for device, run in itertools.groupby(blocks, key=lambda block: int(assignment[block[0]])):
             kind = problem.devices[device].kind
             first, so_far_s = -1, 0.0
-            for segment in run:
-                whole: Counter[int] = Counter()
-                for number in segment.layers:
-                    whole.update(shares[number])
+            for block in run:
+                whole = self._shares(layers[number] for number in block)
                 seconds = parts_s(problem.times_s[kind], problem.spans_s[kind], whole)
-                spans_s[kind, segment.layers[0], segment.layers[-1]] = seconds
+                spans_s[kind, block[0], block[-1]] = seconds
                 so_far_s += seconds + (problem.overheads.slice_s if first >= 0 else 0.0)
-                first = segment.layers[0] if first < 0 else first
-                spans_s[kind, first, segment.layers[-1]] = so_far_s
+                first = block[0] if first < 0 else first
+                spans_s[kind, first, block[-1]] = so_far_s
         return times_s, spans_s
 
 
@@ -157,20 +158,6 @@ _OF_LAYERS = (
     *("weight_bytes", "shared_weights", "working_bytes"),
 )
 """What a problem has by layer."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Segment:
-    device: int
-    layers: tuple[int, ...]
-
-
-def _shares(layer: Layer, index: dict[str, int]) -> dict[int, Any]:
-    """Return how much a layer has of which of the model's layers."""
-    number = index.get(layer.origin or layer.name)
-    if number is None or not isinstance(layer.making, PartOf | None):
-        return {}
-    return {number: layer.making.share if layer.making else 1.0}
 
 
 def _by_segment(cut: Partition, placed: Collection[str]) -> Graph:

@@ -81,7 +81,7 @@ class ContiguousPlanner:
                 LayerChain(
                     **self._arguments,
                     output_bytes=self._sent_bytes,
-                    output_row=np.searchsorted(self._shares, problem.wire_shares[pairs]),
+                    output_row=np.searchsorted(problem.shares, problem.wire_shares[pairs]),
                     spans_s=self._spans(devices),
                     devices=[self._device(device, most_bytes) for device in devices],
                     bandwidth_bytes_s=problem.bandwidth_bytes_s[pairs],
@@ -160,7 +160,7 @@ class ContiguousPlanner:
         what of this goes to the next layer.
         """
         taken, sent, handed = np.zeros((3, len(self.problem.layers)))
-        least, _ = self.problem.sent(min(self.problem.shares_between))
+        least, _ = self.problem.sent(self.problem.shares[0])
         for nbytes, made, later in _uses(self.problem, least):
             if math.isfinite(nbytes):
                 for reader in later:
@@ -182,14 +182,9 @@ class ContiguousPlanner:
         }
 
     @cached_property
-    def _shares(self) -> Floats:
-        """Those of links, once each, ascending."""
-        return np.unique(self.problem.wire_shares)
-
-    @cached_property
     def _sent_bytes(self) -> Floats:
         """(shares, layers): what crosses a cut behind a layer."""
-        sizes = (self.problem.sent(share)[0] for share in self._shares)
+        sizes = (self.problem.sent(share)[0] for share in self.problem.shares)
         crossing = [np.append(crossing_bytes(self.problem, nbytes), 0.0) for nbytes in sizes]
         return np.where(np.isfinite(crossing), crossing, 0.0)
 
@@ -214,7 +209,7 @@ class ContiguousPlanner:
     def _spans_by_place(self) -> tuple[Floats, Floats]:
         """Of slices that have a board each; and of others, whose tensors do not all leave it."""
         overheads = self.problem.overheads
-        costs = (self.problem.sent(share) for share in self.problem.shares_between)
+        costs = (self.problem.sent(share) for share in self.problem.shares)
         copies_s = [
             np.where(np.isfinite(nbytes), nbytes, 0.0) * overheads.network_s_per_byte + convert_s
             for nbytes, convert_s in costs

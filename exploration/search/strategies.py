@@ -18,12 +18,12 @@ from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rankslice.exploration.cost.prediction import Prediction, predict
+from rankslice.exploration.cost.timing import message_costs
 from rankslice.exploration.objectives import OBJECTIVES
 from rankslice.exploration.problem.devices import Team
-from rankslice.exploration.problem.problem import MODEL_INPUT, Problem, layer_texts
+from rankslice.exploration.problem.problem import Problem, explored_layers, layer_texts
 from rankslice.exploration.problem.runtime_costs import LinkSpeeds
 from rankslice.exploration.problem.split_problem import SplitMapping, Splitter
 from rankslice.exploration.results.candidates import (
@@ -34,9 +34,11 @@ from rankslice.exploration.results.candidates import (
     predicted_candidate,
     split_candidate,
 )
-from rankslice.exploration.results.front import nondominated
+from rankslice.exploration.results.front import Floats, nondominated
 from rankslice.exploration.search.methods import SearchResult
+from rankslice.exploration.search.planned import crossing_bytes, without_shared_cores
 from rankslice.exploration.search.seeds import balanced_seeds, planned_seeds
+from rankslice.exploration.search.space import scorer
 from rankslice.exploration.search.trials import try_out
 from rankslice.exploration.simulator.simulator import simulate
 from rankslice.exploration.times.segment_times import parts_s
@@ -87,10 +89,8 @@ class SplitSearch:
         return self.splitter.problem
 
     @cached_property
-    def _layers(self) -> list[Layer]:
-        assert self.problem.graph is not None
-        by_name = {layer.name: layer for layer in self.problem.graph.layers}
-        return [by_name[name] for name in self.problem.layers]
+    def _layers(self) -> tuple[Layer, ...]:
+        return explored_layers(self.splitter.model.graph)
 
     def candidates(self) -> Iterator[Candidate]:
         """Yield those with rows, with outputs, and with both."""
@@ -107,18 +107,16 @@ class SplitSearch:
 
         No two of them share a core.
         """
-        problem = self.problem
-        whole_s = problem.spans_s[problem.device_kinds, 0, -1]
-        chosen: list[int] = []
-        taken: set[tuple[int, int]] = set()
-        for device in np.argsort(whole_s, kind="stable").tolist():
-            own = problem.devices[device]
-            cores = {(own.board, core) for core in own.cores}
-            if math.isfinite(whole_s[device]) and taken.isdisjoint(cores):
-                chosen.append(device)
-                taken |= cores
-                if len(chosen) > 1:
-                    yield tuple(chosen)
+        order = np.argsort(self._whole_s, kind="stable")
+        able = order[np.isfinite(self._whole_s[order])].tolist()
+        chosen = without_shared_cores(self.problem, able)
+        return (tuple(chosen[:count]) for count in range(2, len(chosen) + 1))
+
+    @cached_property
+    def _whole_s(self) -> Floats:
+        """(devices,): how long each takes for the whole model."""
+        whole_s: Floats = self.problem.spans_s[self.problem.device_kinds, 0, -1]
+        return whole_s
 
     def gathering_places(self) -> list[int]:
         """Return behind which layers rows may be gathered, as indices of layers.
@@ -126,16 +124,10 @@ class SplitSearch:
         A single tensor crosses there. Of neighbouring places with tensors of one size, these are
         the first, if the tensors before were larger, and the last.
         """
-        problem = self.problem
-        crossing = np.zeros(len(problem.layers))
-        nbytes = np.zeros(len(problem.layers))
-        for tensor in problem.tensors:
-            last = len(problem.layers) if tensor.is_output else max(tensor.readers)
-            made = max(tensor.producer, 0)
-            # Two for an input that is read later, as it does not come from a part.
-            crossing[made:last] += 2 if tensor.producer == MODEL_INPUT else 1
-            nbytes[made:last] += tensor.nbytes
-        places = np.flatnonzero((crossing == 1) & np.isfinite(nbytes))
+        # Two for an input that is read later, as it does not come from a part.
+        count = self._crossing(np.where(self.problem.is_input, 2.0, 1.0))
+        nbytes = self._crossing(self.problem.tensor_bytes)
+        places = np.flatnonzero((count == 1) & np.isfinite(nbytes))
         sizes = nbytes[places]
         shrinks = np.append(False, sizes[1:] < sizes[:-1])
         changes = np.append(sizes[1:] != sizes[:-1], True)
@@ -144,8 +136,15 @@ class SplitSearch:
             chosen = chosen[np.linspace(0, len(chosen) - 1, _MAX_PLACES).round().astype(int)]
         return [int(place) for place in chosen]
 
+    def _crossing(self, sizes: Floats) -> Floats:
+        """Return (layers,): what crosses behind each layer; behind the last one, the outputs.
+
+        ``sizes``: of each tensor.
+        """
+        return np.append(crossing_bytes(self.problem, sizes), sizes[self.problem.is_output].sum())
+
     def _rows(self, devices: Sequence[int]) -> Iterator[Stretches]:
-        entering = sum(t.nbytes for t in self.problem.tensors if t.producer == MODEL_INPUT)
+        entering = self.problem.tensor_bytes[self.problem.is_input].sum()
         for ends in self.block_ends(devices):
             bytes_of_all = entering + self._leaving[ends[-1]]
             for shares in self.shares(devices, 0, ends[-1], bytes_of_all):
@@ -204,33 +203,34 @@ class SplitSearch:
             seconds.append(part_s)
         return max(seconds)
 
-    def _links(
-        self, devices: Sequence[int], number: int = 0
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _links(self, devices: Sequence[int], number: int = 0) -> tuple[Floats, Floats]:
         """Return what a byte and a message take between one of the devices and each, in seconds."""
         problem, overheads = self.problem, self.problem.overheads
         boards = problem.device_boards[[*devices]]
-        is_far, own = boards != boards[number], boards[number]
-        network_s, convert_s = 2 * overheads.network_s_per_byte, 2 * overheads.convert_s_per_byte
-        share = problem.wire_shares[own, boards]
-        byte_s = share * (1 / problem.bandwidth_bytes_s[own, boards] + network_s)
-        byte_s = is_far * (byte_s + (share < 1) * convert_s)
-        hop_s = problem.latency_s[own, boards] + is_far * 2 * overheads.message_s
-        return byte_s, hop_s
+        ends = boards[number], boards
+        share, is_local = problem.wire_shares[ends], boards == boards[number]
+        costs = message_costs(
+            share,
+            problem.bandwidth_bytes_s[ends],
+            problem.latency_s[ends],
+            is_local,
+            overheads,
+            (share < 1) * overheads.convert_s_per_byte,
+        )
+        hop_s = costs.latency_s + ~is_local * 2 * overheads.message_s
+        return costs.link_s + 2 * costs.copy_s, hop_s
 
     @cached_property
-    def _leaving(self) -> dict[int, float]:
-        """By layer: the bytes that it makes."""
-        leaving = dict.fromkeys(range(len(self.problem.layers)), 0.0)
-        for tensor in self.problem.tensors:
-            if tensor.producer != MODEL_INPUT:
-                leaving[tensor.producer] += tensor.nbytes
+    def _leaving(self) -> Floats:
+        """(layers,): the bytes that each makes."""
+        problem, made = self.problem, ~self.problem.is_input
+        leaving = np.zeros(len(problem.layers))
+        np.add.at(leaving, problem.home_layers[made], problem.tensor_bytes[made])
         return leaving
 
     def connected(self) -> list[int]:
         """Return the fully connected layers at the end, as indices: each weight is used once."""
-        assert self.problem.graph is not None
-        macs_of = format_of(self.problem.graph).macs
+        macs_of = format_of(self.splitter.model.graph).macs
         connected: list[int] = []
         for number, layer in enumerate(self._layers):
             weights = sum(math.prod(weight.shape) for weight in layer.weights)
@@ -321,17 +321,14 @@ class SplitSearch:
         """
         split = self.splitter(mapping)
         prediction = predict(split.problem, split.assignment, split.blocks)
-        if not self._can_run(prediction):
+        most = {board.name: board.memory_bytes for board in self.problem.boards}
+        sizes = ((board.memory_bytes, most[board.name]) for board in prediction.boards)
+        has_room = all(limit is None or size <= limit for size, limit in sizes)
+        if not has_room or not math.isfinite(prediction.bottleneck_s):
             return None
         candidate = split_candidate(split, prediction)
         figures = replace(candidate.figures[0], latency_s=self._alone_s(split, prediction))
         return replace(candidate, figures=(figures,))
-
-    def _can_run(self, prediction: Prediction) -> bool:
-        most = {board.name: board.memory_bytes for board in self.problem.boards}
-        sizes = [(board.memory_bytes, most[board.name]) for board in prediction.boards]
-        has_room = all(limit is None or size <= limit for size, limit in sizes)
-        return has_room and math.isfinite(prediction.bottleneck_s)
 
     def _alone_s(self, split: SplitMapping, prediction: Prediction) -> float:
         """Return how long a frame takes that is alone, by the simulator."""
@@ -355,25 +352,22 @@ class SplitSearch:
     def whole(self) -> Iterator[Candidate]:
         """Yield mappings that split no layers: the planner's, and the whole model in turn."""
         problem = self.problem
-        whole_s = problem.spans_s[problem.device_kinds, 0, -1]
-        teams = tuple(Team(g, weights_for(whole_s[[*g]].tolist())) for g in self.groups())
+        teams = tuple(Team(g, weights_for(self._whole_s[[*g]].tolist())) for g in self.groups())
         made = replace(problem, teams=teams)
         in_turn = np.arange(len(teams))[:, None] + np.full(len(problem.layers), len(made.devices))
-        for row in (*planned_seeds(problem), *balanced_seeds(problem), *in_turn):
-            if self._can_run(predict(made, row)):
-                yield predicted_candidate(made, row)
+        rows = np.concatenate([planned_seeds(problem), balanced_seeds(problem), in_turn])
+        possible = rows[scorer(made, ("throughput",))(rows).excess <= 0]
+        return (predicted_candidate(made, row) for row in possible)
 
 
-def _rounded(shares: NDArray[np.float64]) -> tuple[float, ...]:
+def _rounded(shares: Floats) -> tuple[float, ...]:
     return tuple(round(float(share), 3) for share in shares / shares.max())
 
 
 def _best(tried: dict[Stretches, Candidate], *objectives: str) -> list[Stretches]:
     """Return the best for each objective."""
-    stretches, candidates = [*tried], [*tried.values()]
-    rows = [OBJECTIVES[name] for name in objectives] if tried else []
-    numbers = (int(np.argmin([*map(row.cost_of, candidates)])) for row in rows)
-    return [stretches[number] for number in dict.fromkeys(numbers)]
+    costs = [[*map(OBJECTIVES[name].cost_of, tried.values())] for name in objectives if tried]
+    return [*dict.fromkeys([*tried][int(np.argmin(own))] for own in costs)]
 
 
 def other_strategies(

@@ -126,11 +126,11 @@ class _Assembly:
         plan, tensors = self.plan, self.plan.job.tensors
         boards = [rank.board for rank in plan.ranks]
         ends = [(boards[self.senders[c.number][0]], boards[c.destination]) for c in plan.channels]
-        bandwidths, latencies = links.figures(ends)
+        bandwidths, latencies, shares = links.figures(ends)
         names = [channel.tensor for channel in plan.channels]
         sizes = [sent_bytes.get(n, np.array([float(slot_bytes(tensors[n]))])) for n in names]
         is_float = np.array([tensors[name].dtype == "float32" for name in names], bool)
-        share = np.where(is_float, links.shares(ends), 1.0)[:, np.newaxis]
+        share = np.where(is_float, shares, 1.0)[:, np.newaxis]
         done = {one.sent: WIRE_SHARE[one.dtype] for one in plan.conversions}
         shares_done = np.array([done.get(name, 1.0) for name in names])[:, np.newaxis]
         nbytes = np.array([np.resize(by_frame, self.period) for by_frame in sizes])

@@ -134,7 +134,7 @@ class MappingRunner:
     def _scales(self, folder: Path) -> Quantisation:
         """Return frames for the scales of integers between boards; they change no figure."""
         graph = self.problem.graph
-        if min(self.problem.shares_between) > WIRE_SHARE["int8"] or graph is None:
+        if self.problem.shares[0] > WIRE_SHARE["int8"] or graph is None:
             return Quantisation()
         random = np.random.default_rng(0)
         frames: dict[str, Any] = {
@@ -214,10 +214,7 @@ class RunCache:
 
 
 def _entries(candidate: Candidate) -> tuple[_Entry, ...]:
-    return tuple(
-        _Entry(load.entry, tuple(x if isinstance(x, str) else f"{x}" for x in load.layers))
-        for load in candidate.ranks
-    )
+    return tuple(_Entry(load.entry, tuple(map(str, load.layers))) for load in candidate.ranks)
 
 
 def _read(text: str, place: str) -> _Line | None:

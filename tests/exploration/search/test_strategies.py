@@ -15,6 +15,7 @@ from conv_networks import LAYERS, write_network
 from explorations import candidate
 
 from rankslice.exploration.objectives import OBJECTIVES
+from rankslice.exploration.problem.devices import kinds_and_devices
 from rankslice.exploration.problem.make_problem import make_problem
 from rankslice.exploration.problem.runtime_costs import DEFAULT_OVERHEADS
 from rankslice.exploration.problem.split_problem import Splitter
@@ -159,6 +160,30 @@ def test_each_strategy_that_is_there_has_its_best_mappings(tmp_path: Path) -> No
     assert {*split, IN_TURN, PIPELINE, ALONE} == {one.strategy for one in others}
     assert best(others, "latency", "rows and outputs") < best(others, "latency", IN_TURN)
     assert best(others, "throughput", IN_TURN) < best(others, "throughput", "rows and outputs")
+
+
+def test_an_input_that_nothing_reads_is_left_aside(tmp_path: Path) -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]>'
+        " g (float[1,4,8,8] x, float[1] unused) => (float[1,4,8,8] z)"
+        " { y = Relu (x) z = Sigmoid (y) }"
+    )
+    onnx.save(model, tmp_path / "two.onnx")
+    read, platform = read_model(tmp_path / "two.onnx"), boards(2)
+    problem = make_problem(read.graph, platform, np.full((1, 2), 1e-3))
+    assert [1] == SplitSearch(Splitter(problem, read, platform)).gathering_places()
+
+
+def test_ranks_of_other_strategies_share_no_cores(tmp_path: Path) -> None:
+    platform = boards(2)
+    keys = ("b1_cpu0-1", "b1_cpu0", "b2_cpu0-1")
+    kinds, devices = kinds_and_devices(keys, platform)
+    model = read_model(write_network(tmp_path / "network.onnx", 32))
+    seconds = np.full((len(kinds), len(LAYERS)), 1e-3)
+    problem = make_problem(model.graph, platform, seconds, accelerators=(kinds, devices))
+    used = [{*one.mapping} for one in other_strategies(Splitter(problem, model, platform))]
+    assert {"b1_cpu0-1", "b2_cpu0-1"} in used
+    assert not any({"b1_cpu0-1", "b1_cpu0"} <= keys for keys in used)
 
 
 def test_one_accelerator_has_nothing_to_share(tmp_path: Path) -> None:

@@ -52,7 +52,13 @@ from rankslice.session.build_folder import (
     with_wires_name,
 )
 from rankslice.session.building.build_options import BuildOptions as BuildOptions
-from rankslice.session.building.planning import MakeMapping, Planned, Submodels, plan_model
+from rankslice.session.building.planning import (
+    Formats,
+    MakeMapping,
+    Planned,
+    plan_model,
+    usual_engines,
+)
 from rankslice.session.building.replanning import (
     replanning_of,
     survival_record,
@@ -109,13 +115,12 @@ def build(
     """
     check_folder(Path(os.path.realpath(out)), "choose another --out")
     seen = _seen_bounds(model, options)
-    kind = find_format(model)
     planned = plan_model(
         model,
         mapping,
         platform,
         replace(options, sizes=seen.added_to(options.sizes)),
-        where=partial(_place, kind.submodels if kind else "", options.share_cores),
+        where=partial(_place, options.share_cores),
         scales=partial(find_scales, wanted=options.quantisation),
         on_step=on_step,
     )
@@ -279,18 +284,10 @@ def _foreign(folder: Path) -> str:
 
 
 def _place(
-    kind: str,
-    share_cores: bool,
-    mapping: LayerMapping,
-    platform: Platform,
-    submodels: Submodels,
+    share_cores: bool, mapping: LayerMapping, platform: Platform, formats: Formats
 ) -> Placements:
-    """Place the ranks; refuse engines that cannot run their sub-models.
-
-    ``kind``: format of the sub-models of entries where ``submodels`` does not know it.
-    """
-    formats = submodels or [[kind] if kind else []] * len(mapping.entries)
-    usual = [default_engine(of[0] if of else "") for of in formats]
+    """Place the ranks; refuse engines that cannot run their sub-models."""
+    usual = usual_engines(formats)
     placements = place_ranks(mapping, platform, share_cores=share_cores, default_engine=usual)
     raise_mistakes(
         mistake

@@ -29,7 +29,7 @@ from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_mapping import read_horizontal, read_mapping
 from rankslice.framework.specs.read_platform import PlatformSource, read_platform
 from rankslice.framework.wording import joined, listed, quoted
-from rankslice.frontend.formats import Model, format_of, model_sha256, read_model
+from rankslice.frontend.formats import Model, find_format, format_of, model_sha256, read_model
 from rankslice.frontend.formats.model_format import Arrangement
 from rankslice.frontend.partition.partition import Partition, in_turns, kept, partition
 from rankslice.frontend.plan.make_plan import make_plan
@@ -40,8 +40,8 @@ from rankslice.session.building.build_options import BuildOptions
 
 FindScales: TypeAlias = Callable[[Model, Sequence[Tensor]], Mapping[str, Scales]]
 
-Submodels: TypeAlias = Sequence[Sequence[str]] | None
-"""By entry of a mapping: the formats of its sub-models; ``None``: those of the model, if known."""
+Formats: TypeAlias = Sequence[Sequence[str]]
+"""By entry of a mapping: the formats of its sub-models, as far as they are known."""
 
 MakeMapping: TypeAlias = Callable[[Graph, Platform], LayerMapping]
 """Makes a mapping for a model and its boards."""
@@ -110,13 +110,23 @@ class _Placed:
         return replace(self, placements=placements), weights
 
 
+def usual_engines(formats: Formats) -> list[str]:
+    """Return the engine of each entry's CPU ranks if the platform names none."""
+    return [default_engine(of[0] if of else "") for of in formats]
+
+
+def _place(mapping: LayerMapping, boards: Platform, formats: Formats) -> Placements:
+    engines = usual_engines(formats)
+    return place_ranks(mapping, boards, share_cores=True, default_engine=engines)
+
+
 def plan_model(
     model: Path,
     mapping: Path | LayerMapping | MakeMapping,
     platform: PlatformSource,
     options: BuildOptions,
     *,
-    where: Callable[[LayerMapping, Platform, Submodels], Placements],
+    where: Callable[[LayerMapping, Platform, Formats], Placements] = _place,
     scales: FindScales = lambda model, tensors: {},
     on_step: Callable[[str], None] = lambda step: None,
 ) -> Planned:
@@ -126,7 +136,8 @@ def plan_model(
         mapping: accelerators and their layers, in a JSON file or not; or what makes it.
         options: what planning needs of them: horizontal, surge, profile, sizes, source_board,
             literally, wire.
-        where: finds the placements of the mapping's ranks, by their entries' formats.
+        where: finds the placements of the mapping's ranks, by their entries' formats; by default
+            ranks may share cores, and nobody checks their engines.
         scales: finds those of tensors that cross between boards as integers; without it they are 1.
 
     Raises:
@@ -155,8 +166,8 @@ def plan_model(
     def placed(wanted: LayerMapping) -> _Placed | None:
         assigning = CollectedMistakes()
         layers = assigning.catch(lambda: assign(wanted, loaded.graph)) if loaded else None
-        submodels = _submodels(loaded.graph, layers) if loaded and layers else None
-        placements = specs.catch(lambda: where(wanted, boards, submodels)) if boards else None
+        formats = _formats(model, len(wanted.entries), loaded, layers)
+        placements = specs.catch(lambda: where(wanted, boards, formats)) if boards else None
         specs.catch(assigning.raise_all)
         return _Placed(wanted, placements, layers) if placements and layers else None
 
@@ -217,9 +228,9 @@ def _for_engines(model: Model, mapping: LayerMapping, boards: Platform) -> Model
     named = [[text for text in entry.layers if text in format_of_part] for entry in mapping.entries]
     if not any(named):
         return model
-    usual = [default_engine(format_of_part[of[0]] if of else "") for of in map(list, named)]
+    formats = [[format_of_part[str(part)] for part in parts] for parts in named]
     try:
-        placements = place_ranks(mapping, boards, share_cores=True, default_engine=usual)
+        placements = _place(mapping, boards, formats)
     except RankSliceError:
         return model  # which is said where ranks are placed in earnest
     engines = {
@@ -300,11 +311,13 @@ def wire_mistakes(model: Model, types: Iterable[str], where: str) -> Iterator[Mi
             yield Mistake(where, f"{model.graph.name}: {fault}", _RAW)
 
 
-def _submodels(graph: Graph, assignment: Assignment) -> Submodels:
-    formats = {layer.name: layer.part.format for layer in graph.layers if layer.part}
-    if not formats:
-        return None
-    return [[*dict.fromkeys(formats[name] for name in names)] for names in assignment.layers]
+def _formats(file: Path, entries: int, model: Model | None, assigned: Assignment | None) -> Formats:
+    layers = model.graph.layers if model else ()
+    formats = {layer.name: layer.part.format for layer in layers if layer.part}
+    if assigned and formats:
+        return [[*dict.fromkeys(formats[name] for name in names)] for names in assigned.layers]
+    kind = find_format(file)
+    return [[kind.submodels] if kind and kind.submodels else []] * entries
 
 
 def _unfit_layers(

@@ -38,16 +38,13 @@ from rankslice.exploration.simulator.simulator import (
     simulate as simulate_plan,
 )
 from rankslice.exploration.times.segment_times import KnownTimes, SegmentTime, segment_times
-from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.mapping import Mapping as LayerMapping, Placements
 from rankslice.framework.plan import Plan, PlannedSegment
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.profile import Profile, SeenTensor
-from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_platform import PlatformSource, read_platform
 from rankslice.framework.wording import joined, listed
-from rankslice.frontend.formats import find_format, model_sha256
+from rankslice.frontend.formats import model_sha256
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 from rankslice.session.arriving_frames import (
     STEADY,
@@ -58,13 +55,7 @@ from rankslice.session.arriving_frames import (
 )
 from rankslice.session.build_folder import LINKS, is_build_folder, read_plan, refuse_other_folders
 from rankslice.session.building.build_options import BuildOptions
-from rankslice.session.building.planning import (
-    MakeMapping,
-    Submodels,
-    other_model,
-    plan_model,
-    read_profile,
-)
+from rankslice.session.building.planning import MakeMapping, other_model, plan_model, read_profile
 
 _FRAMES = 1000
 _MAX_DRAWN = 1000
@@ -230,15 +221,8 @@ def _plan(
             raise RankSliceError(Mistake(str(target), "no such file or folder", expected))
         expected = "give a mapping file, or a folder made by 'rankslice build'"
         raise RankSliceError(Mistake("--mapping", "is missing", expected))
-    kind = find_format(target)
-    engine = default_engine(kind.submodels if kind else "")
-
-    def where(mapping: LayerMapping, platform: Platform, submodels: Submodels) -> Placements:
-        engines = [default_engine(of[0]) for of in submodels] if submodels else engine
-        return place_ranks(mapping, platform, share_cores=True, default_engine=engines)
-
     options = BuildOptions(profile=profile, sizes=sizes)
-    planned = plan_model(target, mapping, platform or "local", options, where=where)
+    planned = plan_model(target, mapping, platform or "local", options)
     plan = planned.plan
     plan = replace(plan, model=replace(plan.model, sha256=model_sha256(planned.model.path)))
     return plan, planned.profile

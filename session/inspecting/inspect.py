@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from rankslice.framework.errors import Mistake, raise_mistakes
 from rankslice.framework.graph import Graph, constant_layers
 from rankslice.framework.plan import Plan
-from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_platform import PlatformSource
 from rankslice.frontend.costs.costs import LayerCost, layer_costs, total_size
 from rankslice.frontend.costs.cuts import Cut, cuts
@@ -139,14 +138,7 @@ def inspect_model(
         return _inspection(read_model(model, options.sizes), None)
     from rankslice.session.building.planning import plan_model  # loads all that explores
 
-    planned = plan_model(
-        model,
-        mapping,
-        platform or "local",
-        options,
-        # No engine is needed.
-        where=lambda mapping, boards, _: place_ranks(mapping, boards, share_cores=True),
-    )
+    planned = plan_model(model, mapping, platform or "local", options)
     return _inspection(planned.model, planned.plan)
 
 

@@ -1,5 +1,6 @@
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import onnx
 import pytest
@@ -400,3 +401,14 @@ def test_traces_are_checked_line_by_line(tmp_path):
         "trace.txt, line 5: 1 comes after 2",
         "trace.txt, line 6: 'nan' is not a time",
     ] == [str(mistake).partition(";")[0] for mistake in caught.value.mistakes]
+
+
+def test_layers_of_models_of_several_files_cannot_be_split(tmp_path):
+    part = {"layers": ["backbone"], "by": "outputs"}
+    (tmp_path / "mapping.json").write_text(
+        json.dumps({"local_cpu0": [part, "head"], "local_cpu1": [part]})
+    )
+    model = Path(__file__).parents[3] / "models" / "digit_detector-parts.yaml"
+    ended = rankslice("simulate", model, "--mapping", tmp_path / "mapping.json")
+    assert 1 == ended.code
+    assert "local_cpu0[0]: layers of .yaml models cannot be split" in ended.err

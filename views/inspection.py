@@ -105,16 +105,11 @@ def _parts(plan: Plan) -> Iterator[Table | str]:
     for segment in plan.segments:
         made = [plan.made_by_name[name] for name in segment.layers if name in plan.made_by_name]
         for by, group in groupby((m for m in made if m.kind == "part"), lambda part: part.by):
-            first, *others = group
-            last = others[-1] if others else first
-            ends = dict.fromkeys((first.origin, last.origin))
-            rows.append(
-                (
-                    *(f"{segment.rank}.{segment.index}", printable(plan.ranks[segment.rank].key)),
-                    *(" to ".join(map(printable, ends)), str(1 + len(others)), by),
-                    *(first.box, last.box),
-                )
-            )
+            parts = [*group]
+            place = f"{segment.rank}.{segment.index}", printable(plan.ranks[segment.rank].key)
+            ends = dict.fromkeys((parts[0].origin, parts[-1].origin))
+            names = " to ".join(map(printable, ends))
+            rows.append((*place, names, str(len(parts)), by, parts[0].box, parts[-1].box))
     if rows:
         head = ("rank", "key", "layers", "count", "split by", "part of the first", "of the last")
         yield Table("parts of layers", head, tuple(rows))

@@ -69,8 +69,7 @@ def rank_costs(graph: Graph, costs: Sequence[LayerCost], plan: Plan) -> tuple[Ra
         # The graph may have them itself, or be that of the model before its layers were split.
         if made.name not in cost_of:
             cost_of[made.name] = _cost_of_part(made, cost_of.get(made.origin))
-    macs_of = {name: cost.macs or 0 for name, cost in cost_of.items()}
-    all_macs = sum(_macs(plan, rank.rank, macs_of) for rank in plan.ranks)
+    all_macs = sum(_macs(plan, rank.rank, cost_of) for rank in plan.ranks)
     job = plan.job
     wirings = wire_all(job, job.window, pairs_within_boards(job))
     return tuple(
@@ -88,15 +87,14 @@ def _rank_cost(
     wiring: Wiring,
 ) -> RankCost:
     segments = plan.of_rank(rank)
-    macs_of = {name: cost.macs or 0 for name, cost in cost_of.items()}
     run = {name for segment in segments for name in segment.layers}
     layers = [layer for layer in graph.layers if layer.name in run]
     others = [cost_of[name] for name in run.difference(layer.name for layer in layers)]
     size = {item.name: item.nbytes or 0 for layer in layers for item in held_by(layer)}
     parameters: dict[str, int] = {}
     for layer in layers:
-        parameters |= parameters_of(layer, macs_of[layer.name])
-    macs = _macs(plan, rank, macs_of)
+        parameters |= parameters_of(layer, cost_of[layer.name].macs or 0)
+    macs = _macs(plan, rank, cost_of)
     tensors = plan.job.tensors
     received = [tensors[c.tensor] for c in plan.channels if c.destination == rank]
     sent = [tensors[c.tensor] for c in plan.channels if c.source == rank]
@@ -125,5 +123,6 @@ def _cost_of_part(made: MadeLayer, whole: LayerCost | None) -> LayerCost:
     return LayerCost(made.name, macs, parameters, 0, made.weight_bytes, 0, 0, None)
 
 
-def _macs(plan: Plan, rank: int, macs_of: Mapping[str, int]) -> int:
-    return sum(macs_of[name] for segment in plan.of_rank(rank) for name in segment.layers)
+def _macs(plan: Plan, rank: int, cost_of: Mapping[str, LayerCost]) -> int:
+    names = (name for segment in plan.of_rank(rank) for name in segment.layers)
+    return sum(cost_of[name].macs or 0 for name in names)

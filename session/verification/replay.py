@@ -128,9 +128,8 @@ def replay(
         numbers = _frames_of(tensors, segments[0], frames)
         runs = []
         for segment in segments:
-            own = replace(settings, facts=segment.facts)
-            if segment.engine and engine is None:
-                own = replace(own, options={})
+            own_options = {} if segment.engine else settings.options
+            own = replace(settings, facts=segment.facts, options=own_options)
             opened = open_engine(engine or segment.engine or spec.engine, own)
             stack.callback(opened.close)
             runs.append(_SegmentRun(recorded, segment, opened, place[segment.index]))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -20,10 +20,8 @@ from pydantic_core import ErrorDetails
 
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.mapping import HALOS, WAYS, LayerPart, LayerSplit
+from rankslice.framework.reading.spec_mistakes import path_text, spec_mistake
 from rankslice.framework.wording import bare, described, joined, quoted
-
-Path: TypeAlias = tuple[int | str, ...]
-"""Of a value in an object: keys and positions."""
 
 _AUTODICE_WAYS = {"lop": "outputs", "lip": "inputs", "height": "rows", "width": "columns"}
 
@@ -55,21 +53,14 @@ class _PartSpec(BaseModel):
 def read_part(value: object, where: str) -> LayerPart:
     """Return the part of layers that an object of a mapping file describes."""
 
-    def expected(path: Path, value: object) -> str:
-        field = str(path[0]) if path else ""
-        words = {"by": WAYS, "halo": HALOS}.get(field, ())
-        hint = nearest(value, words) if isinstance(value, str) else ""
-        return hint or f"expected {_PartSpec.model_fields[field].description}"
-
     def mistake(detail: ErrorDetails) -> Mistake:
-        *before, last = detail["loc"] or ("",)
-        if detail["type"] == "extra_forbidden":
-            known = _PartSpec.model_fields
-            hint = nearest(str(last), known) or f"known keys are {joined([*known])}"
-            return Mistake(_place(where, before), f"unknown key {quoted(str(last))}", hint)
-        if detail["type"] == "missing":
-            return Mistake(where, f"{last!r} is missing", expected(detail["loc"], None))
-        return _mistake(detail, where, detail["loc"], expected)
+        path, known, value = detail["loc"], _PartSpec.model_fields, detail["input"]
+        field = str(path[0])
+        words = {"by": WAYS, "halo": HALOS}.get(field, ())
+        expected = nearest(value, words) if isinstance(value, str) else ""
+        if field in known and not expected:
+            expected = f"expected {known[field].description}"
+        return spec_mistake(detail, path, lambda inside: where + path_text(inside), known, expected)
 
     try:
         spec = _PartSpec.model_validate(value)
@@ -113,16 +104,15 @@ def read_splits(value: object, name: str) -> tuple[LayerSplit, ...]:
     ``height`` and ``width`` are sizes. The last part of each takes what is left.
     """
 
-    def expected(path: Path, value: object) -> str:
-        if not path or not isinstance(path[0], int):
-            return SPLITS_SHAPE
-        hint = nearest(value, _AUTODICE_WAYS) if path[0] == 0 and isinstance(value, str) else ""
-        return hint or _AUTODICE_VALUES[path[0]]
-
     def mistake(detail: ErrorDetails) -> Mistake:
         layer, *path = detail["loc"] or ("",)
-        where = f"{name}: {bare(str(layer))}" if layer else name
-        return _mistake(detail, where, tuple(path), expected)
+        value, field = detail["input"], path[0] if path else None
+        expected = nearest(value, _AUTODICE_WAYS) if field == 0 and isinstance(value, str) else ""
+        if isinstance(field, int):
+            expected = expected or _AUTODICE_VALUES[field]
+        where = f"{name}: {bare(str(layer))}{path_text(path)}" if layer else name
+        found = "is missing" if detail["type"] == "missing" else f"found {described(value)}"
+        return Mistake(where, found, expected or SPLITS_SHAPE)
 
     try:
         splits = _AUTODICE.validate_python(value)
@@ -156,16 +146,3 @@ def _size_mistakes(splits: dict[str, _AutodiceSplit], name: str) -> Iterator[Mis
             yield Mistake(
                 f"{where}[1]", f"the sizes of lop are {joined([*map(str, sizes)])}", expected
             )
-
-
-def _mistake(
-    detail: ErrorDetails, where: str, path: Path, expected: Callable[[Path, object], str]
-) -> Mistake:
-    is_missing = detail["type"] == "missing"
-    found = "is missing" if is_missing else f"found {described(detail['input'])}"
-    return Mistake(_place(where, path), found, expected(path, detail["input"]))
-
-
-def _place(where: str, path: Sequence[int | str]) -> str:
-    text = "".join(f"[{p}]" if isinstance(p, int) else f".{bare(p)}" for p in path)
-    return f"{where}{text}"

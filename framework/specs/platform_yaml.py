@@ -27,13 +27,14 @@ from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.platform import WIRES, Accelerator, Board, Cluster, Link, Platform, Wire
 from rankslice.framework.reading.read_yaml import read_yaml
+from rankslice.framework.reading.spec_mistakes import known_keys, place_in, spec_mistake
 from rankslice.framework.specs.core_lists import CORES_PATTERN, core_list, count_or_list, each_once
 from rankslice.framework.specs.platform_names import (
     BOARD_RULE,
     PATTERNS,
     check_name,
 )
-from rankslice.framework.wording import bare, described, joined, quoted
+from rankslice.framework.wording import described, joined, quoted
 
 _SHAPE = "expected boards by name, such as `boards: {edge01: {cores: 0-5}}`"
 
@@ -400,26 +401,17 @@ _SPECS: dict[str, type[_Spec]] = {
 
 def _mistake(detail: ErrorDetails, name: str) -> Mistake:
     path = tuple(part for part in detail["loc"] if part not in (_ONE, _SEVERAL, "[key]"))
-    if detail["type"] == "missing":
-        spec, field = _field(path)
-        return Mistake(_where(name, path[:-1]), f"{field!r} is missing", _expected(spec, field))
-    if detail["type"] == "extra_forbidden":
-        spec, _ = _field(path)
-        expected = nearest(str(path[-1]), spec.model_fields) or _known(spec)
-        found = f"unknown key {quoted(str(path[-1]))}"
-        return Mistake(_where(name, path[:-1]), found, expected)
-    if detail["type"] == "value_error":
-        found = str(detail["ctx"]["error"])
-    elif not path:
-        found = f"the file holds {described(detail['input'])}"
-        return Mistake(name, found, _SHAPE)
-    else:
-        found = f"found {described(detail['input'])}"
+    spec, field = _field(path)
+    expected = known_keys(spec.model_fields)
+    if field in spec.model_fields:
+        expected = f"expected {spec.model_fields[field].description}"
+    if not path and detail["type"] != "value_error":
+        return Mistake(name, f"the file holds {described(detail['input'])}", _SHAPE)
     if detail["loc"][-1:] == ("[key]",) and len(path) == 2:
-        return Mistake(_where(name, path), found, BOARD_RULE)
-    if path[:1] == ("boards",) and len(path) == 2:
-        return Mistake(_where(name, path), found, "expected a board such as `{cores: 0-5}`")
-    return Mistake(_where(name, path), found, _expected(*_field(path)))
+        expected = BOARD_RULE
+    elif path[:1] == ("boards",) and len(path) == 2:
+        expected = "expected a board such as `{cores: 0-5}`"
+    return spec_mistake(detail, path, partial(place_in, name), spec.model_fields, expected)
 
 
 def _field(path: tuple[int | str, ...]) -> tuple[type[_Spec], str]:
@@ -433,23 +425,6 @@ def _field(path: tuple[int | str, ...]) -> tuple[type[_Spec], str]:
             names = names[: names.index(free, 2) + 1]
     field, holder, *_ = [*reversed(names), "", ""]
     return _SPECS[holder], field
-
-
-def _where(name: str, path: tuple[int | str, ...]) -> str:
-    text = ""
-    for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{bare(part)}"
-    return f"{name}: {text.removeprefix('.')}" if text else name
-
-
-def _expected(spec: type[_Spec], field: str) -> str:
-    if field not in spec.model_fields:
-        return _known(spec)
-    return f"expected {spec.model_fields[field].description}"
-
-
-def _known(spec: type[_Spec]) -> str:
-    return f"known keys are {joined(list(spec.model_fields))}"
 
 
 # What concerns several places of the file at once.

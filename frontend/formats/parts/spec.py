@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from pathlib import PurePosixPath
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from pydantic_core import ErrorDetails
 
 from rankslice.framework.errors import Mistake, RankSliceError, nearest, raise_mistakes
 from rankslice.framework.reading.read_yaml import read_yaml
+from rankslice.framework.reading.spec_mistakes import place_in, spec_mistake
 from rankslice.framework.wording import bare, described, joined, quoted
 
 PART_FORMATS = ("onnx", "tflite")
@@ -173,32 +175,20 @@ class _FileSpec(_Spec):
 
 def _mistake(detail: ErrorDetails, name: str) -> Mistake:
     path = tuple(str(part) for part in detail["loc"] if part != "[key]")
-    holder = _EntrySpec if len(path) > 2 and path[0] == "parts" else _FileSpec
-    last = path[-1] if path else ""
-    field = path[2] if holder is _EntrySpec else path[0] if path else ""
-    known = holder.model_fields
-    expected = f"expected {known[field].description}" if field in known else _SHAPE
-    if detail["type"] == "missing":
-        return Mistake(_place(name, path[:-1]), f"{last!r} is missing", expected)
-    if detail["type"] == "extra_forbidden":
-        hint = nearest(last, known) or f"known keys are {joined([*known])}"
-        return Mistake(_place(name, path[:-1]), f"unknown key {quoted(last)}", hint)
-    if detail["type"] == "value_error":
-        found = str(detail["ctx"]["error"])
-        return Mistake(_place(name, path), found, _PART_RULE if len(path) == 2 else expected)
     if not path:
         return Mistake(name, f"the file holds {described(detail['input'])}", _SHAPE)
-    return Mistake(_place(name, path), f"found {described(detail['input'])}", expected)
-
-
-def _place(name: str, path: tuple[str, ...]) -> str:
-    return f"{name}: {'.'.join(map(bare, path))}" if path else name
+    holder = _EntrySpec if len(path) > 2 and path[0] == "parts" else _FileSpec
+    field, known = path[2] if holder is _EntrySpec else path[0], holder.model_fields
+    expected = f"expected {known[field].description}" if field in known else _SHAPE
+    if detail["type"] == "value_error" and len(path) == 2:
+        expected = _PART_RULE
+    return spec_mistake(detail, path, partial(place_in, name), known, expected)
 
 
 def _reference_mistakes(spec: _FileSpec, name: str) -> Iterator[Mistake]:
     brought: set[str] = set()
     for part, entry in spec.parts.items():
-        where = _place(name, ("parts", part))
+        where = place_in(name, ("parts", part))
         if not any(getattr(entry, kind) for kind in PART_FORMATS):
             yield Mistake(where, "names no model file", f"expected {joined(PART_FORMATS, 'or')}")
         for tensor in [name for name in entry.layouts if name not in entry.inputs]:
@@ -216,7 +206,7 @@ def _reference_mistakes(spec: _FileSpec, name: str) -> Iterator[Mistake]:
             brought |= set() if "/" in text else {text}
     made: dict[str, str] = {}
     for output, text in spec.outputs.items():
-        here = _place(name, ("outputs", output))
+        here = place_in(name, ("outputs", output))
         if "/" not in text:
             yield Mistake(here, f"found {quoted(text)}", "expected part/tensor: head/boxes")
         yield from _unknown_part(here, text, spec)

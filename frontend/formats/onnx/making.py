@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from rankslice.framework.graph import (
     Graph,
     Join,
     Layer,
+    Making,
     PartOf,
     Scales,
     Sum,
@@ -55,8 +56,8 @@ def with_made_layers(model: OnnxModel, graph: Graph) -> OnnxModel:
         maker.layer(layer) if layer.making and known.get(layer.name) is not layer else layer
         for layer in graph.layers
     )
-    weights = {weight.name: weight for layer in layers for weight in layer.weights}
-    weights = {**{weight.name: weight for weight in graph.weights}, **weights}
+    read = [weight for layer in layers for weight in layer.weights]
+    weights = {weight.name: weight for weight in (*graph.weights, *read)}
     return replace(
         model,
         graph=replace(graph, layers=layers, weights=tuple(weights.values())),
@@ -91,50 +92,20 @@ class _Maker:
         self.inner_data = dict(model.inner_data)
 
     def layer(self, layer: Layer) -> Layer:
-        operands: list[Tensor | Weight | None] = [
-            self._plain(o) if isinstance(o, Weight) else o for o in layer.operands
-        ]
-        node = NodeProto()
-        if layer.record:  # a layer of the model, or one that was made and has other names now
-            node.CopyFrom(GraphProto.FromString(piece_bytes(layer.record)).node[0])
-            if isinstance(layer.making, PartOf):
-                operands = self._changed(layer, node, operands, dict(layer.making.changes))
-            if layer.op == "Gemm" and operands[2:] == [None] and self._opset < _GEMM_NEEDS_NO_BIAS:
-                operands[2] = _zero(layer)
-        elif isinstance(layer.making, Crop):
-            operands += self._sliced(layer, node, layer.making)
-        elif isinstance(layer.making, Convert):
-            operands += _converted(layer, node, layer.making.scales)
-        elif isinstance(layer.making, Join):
-            node.op_type = "Concat"
-            node.attribute.append(helper.make_attribute("axis", layer.making.axis))
-        elif isinstance(layer.making, Sum) and len(operands) > _ADDED_AT_ONCE:
+        if isinstance(layer.making, Sum) and len(layer.operands) > _ADDED_AT_ONCE:
             return self._added(layer)
-        elif isinstance(layer.making, Sum):
-            node.op_type = "Add"
-        elif isinstance(layer.making, Transpose):
-            node.op_type = "Transpose"
-            node.attribute.append(helper.make_attribute("perm", layer.making.permutation))
-        node.name = layer.name
-        while operands and operands[-1] is None:
-            operands.pop()
-        node.ClearField("input")
-        node.input.extend(operand.name if operand else "" for operand in operands)
-        results = iter(tensor.name for tensor in layer.outputs)
-        names = [next(results, "") if name else "" for name in node.output or layer.outputs]
-        node.ClearField("output")
-        node.output.extend(names)  # a part has none that nobody reads
-        self.operators.setdefault(layer.name, operators_of([node], {}))
-        weights = dict.fromkeys(one for one in operands if isinstance(one, Weight))
-        record = GraphProto(node=[node]).SerializeToString()
+        operands = [self._plain(o) if isinstance(o, Weight) else o for o in layer.operands]
+        node = _Node(layer, operands, self._opset)
+        record = GraphProto(node=[node.made()]).SerializeToString()
+        self.operators.setdefault(layer.name, operators_of([node.proto], {}))
         if inner := inner_data_of(self._model, layer.record):
             self.inner_data[record] = inner
         return replace(
             layer,
             record=record,
-            operands=tuple(operands),
-            weights=tuple(weights),
-            attributes=attributes_of(node),
+            operands=tuple(node.operands),
+            weights=tuple(dict.fromkeys(o for o in node.operands if isinstance(o, Weight))),
+            attributes=attributes_of(node.proto),
         )
 
     def _added(self, layer: Layer) -> Layer:
@@ -149,62 +120,6 @@ class _Maker:
         self.operators[layer.name] = operators_of(nodes, {})
         return replace(layer, record=GraphProto(node=nodes).SerializeToString())
 
-    def _changed(
-        self,
-        layer: Layer,
-        node: NodeProto,
-        operands: list[Tensor | Weight | None],
-        changes: Mapping[str, Any],
-    ) -> list[Tensor | Weight | None]:
-        op = node.op_type
-
-        def tell(number: int, name: str, values: Sequence[int], since: int = 1) -> None:
-            if self._opset < since:
-                _set(node, name, values)
-            else:
-                operands[number : number + 1] = [_integers(layer, name, values)]
-
-        if "pads" in changes:
-            begins, ends = zip(*changes["pads"], strict=True)
-            if op == "Pad":
-                tell(1, "pads", [*begins, *ends], _PAD_HAS_OPERANDS)
-                del operands[3:]  # its axes: now all
-            else:
-                _set(node, "pads", [*begins, *ends])
-                _set(node, "auto_pad", None)
-                _set(node, "ceil_mode", None)
-        if "group" in changes:
-            _set(node, "group", changes["group"])
-        if "shape" in changes and op == "Resize":
-            _set(node, "axes", None)
-            operands[1:] = [None, None, _integers(layer, "sizes", changes["shape"])]
-        elif "shape" in changes:
-            tell(1, "shape", changes["shape"], _RESHAPE_HAS_OPERAND)
-        if "slice" in changes:
-            ends, steps = zip(*changes["slice"], strict=True)
-            axes = range(len(ends))
-            values = {"starts": [0] * len(ends), "ends": ends, "axes": axes, "steps": steps}
-            if self._opset < _SLICE_HAS_OPERANDS:
-                del values["steps"]  # they are all 1
-            for number, (name, numbers) in enumerate(values.items(), start=1):
-                tell(number, name, [*numbers], _SLICE_HAS_OPERANDS)
-        if op in ("Concat", "QLinearConcat"):
-            operands = [operand for operand in operands if operand is not None]
-        return operands
-
-    def _sliced(self, layer: Layer, node: NodeProto, crop: Crop) -> Iterator[Weight]:
-        node.op_type = "Slice"
-        shape = layer.inputs[0].shape or ()
-        axes = [axis for axis, ends in enumerate(crop.box) if ends != (0, shape[axis])]
-        starts, ends = ([crop.box[axis][side] for axis in axes] for side in (0, 1))
-        if self._opset < _SLICE_HAS_OPERANDS:
-            for name, values in (("starts", starts), ("ends", ends), ("axes", axes)):
-                node.attribute.append(helper.make_attribute(name, values))
-            return
-        yield _integers(layer, "starts", starts)
-        yield _integers(layer, "ends", ends)
-        yield _integers(layer, "axes", axes)
-
     def _plain(self, weight: Weight) -> Weight:
         """Return a weight; a part of one whose values are not stored as plain bytes has its own."""
         if weight.part is None or weight.data is not None:
@@ -217,39 +132,121 @@ class _Maker:
         return self._read[weight]
 
 
-def _set(node: NodeProto, name: str, value: int | Sequence[int] | None) -> None:
-    """Set an attribute; ``None`` takes it away."""
-    others = [attribute for attribute in node.attribute if attribute.name != name]
-    node.ClearField("attribute")
-    node.attribute.extend(others)
-    if value is not None:
-        node.attribute.append(helper.make_attribute(name, value))
+class _Node:
+    """The node of a layer that is made, and its operands."""
 
+    def __init__(self, layer: Layer, operands: list[Tensor | Weight | None], opset: int) -> None:
+        self.operands, self._layer, self._opset = operands, layer, opset
+        self.proto = NodeProto()
 
-def _converted(layer: Layer, node: NodeProto, scales: Scales | None) -> Iterator[Weight]:
-    if scales is None:
-        node.op_type = "Cast"
-        node.attribute.append(helper.make_attribute("to", element_type(layer.outputs[0].dtype)))
-        return
-    is_back = layer.outputs[0].dtype == "float32"
-    node.op_type = "DequantizeLinear" if is_back else "QuantizeLinear"
-    shape = () if scales.axis is None else (len(scales.scales),)
-    if scales.axis is not None:
-        node.attribute.append(helper.make_attribute("axis", scales.axis))
-    yield _constant(layer, "scale", np.asarray(scales.scales, "<f4").reshape(shape))
-    yield _constant(layer, "zero point", np.asarray(scales.zero_points, np.int8).reshape(shape))
+    def made(self) -> NodeProto:
+        layer, node = self._layer, self.proto
+        if layer.record:  # a layer of the model, or one that was made and has other names now
+            node.CopyFrom(GraphProto.FromString(piece_bytes(layer.record)).node[0])
+            if isinstance(layer.making, PartOf):
+                self._change(dict(layer.making.changes))
+            lacks_bias = layer.op == "Gemm" and self.operands[2:] == [None]
+            if lacks_bias and self._opset < _GEMM_NEEDS_NO_BIAS:
+                zero = np.zeros(1, layer.outputs[0].dtype)
+                self.operands[2] = self._constant("no bias", zero)
+        else:
+            self._make(layer.making)
+        node.name = layer.name
+        while self.operands and self.operands[-1] is None:
+            self.operands.pop()
+        node.ClearField("input")
+        node.input.extend(operand.name if operand else "" for operand in self.operands)
+        results = iter(tensor.name for tensor in layer.outputs)
+        names = [next(results, "") if name else "" for name in node.output or layer.outputs]
+        node.ClearField("output")
+        node.output.extend(names)  # a part has none that nobody reads
+        return node
 
+    def _make(self, making: Making | None) -> None:
+        node = self.proto
+        if isinstance(making, Crop):
+            node.op_type = "Slice"
+            sized = enumerate(zip(making.box, self._layer.inputs[0].shape or (), strict=True))
+            self._slice({axis: ends for axis, (ends, size) in sized if ends != (0, size)})
+        elif isinstance(making, Convert):
+            self._convert(making.scales)
+        elif isinstance(making, Join):
+            node.op_type = "Concat"
+            self._set("axis", making.axis)
+        elif isinstance(making, Sum):
+            node.op_type = "Add"
+        elif isinstance(making, Transpose):
+            node.op_type = "Transpose"
+            self._set("perm", making.permutation)
 
-def _zero(layer: Layer) -> Weight:
-    return _constant(layer, "no bias", np.zeros(1, layer.outputs[0].dtype))
+    def _convert(self, scales: Scales | None) -> None:
+        result = self._layer.outputs[0].dtype
+        if scales is None:
+            self.proto.op_type = "Cast"
+            self._set("to", element_type(result))
+            return
+        self.proto.op_type = "DequantizeLinear" if result == "float32" else "QuantizeLinear"
+        shape = () if scales.axis is None else (len(scales.scales),)
+        self._set("axis", scales.axis)
+        for name, numbers, kind in (
+            ("scale", scales.scales, np.float32),
+            ("zero point", scales.zero_points, np.int8),
+        ):
+            self.operands.append(self._constant(name, np.asarray(numbers, kind).reshape(shape)))
 
+    def _change(self, changes: Mapping[str, Any]) -> None:
+        op = self.proto.op_type
+        if "pads" in changes:
+            begins, ends = zip(*changes["pads"], strict=True)
+            if op == "Pad":
+                self._tell(1, "pads", [*begins, *ends], _PAD_HAS_OPERANDS)
+                del self.operands[3:]  # its axes: now all
+            else:
+                self._set("pads", [*begins, *ends])
+                self._set("auto_pad", None)
+                self._set("ceil_mode", None)
+        if "group" in changes:
+            self._set("group", changes["group"])
+        if "shape" in changes and op == "Resize":
+            self._set("axes", None)
+            self.operands[1:] = [None, None, self._integers("sizes", changes["shape"])]
+        elif "shape" in changes:
+            self._tell(1, "shape", changes["shape"], _RESHAPE_HAS_OPERAND)
+        if "slice" in changes:
+            ends, steps = zip(*changes["slice"], strict=True)
+            self._slice({axis: (0, end) for axis, end in enumerate(ends)}, steps)
+        if op in ("Concat", "QLinearConcat"):
+            self.operands = [operand for operand in self.operands if operand is not None]
 
-def _integers(layer: Layer, what: str, values: Sequence[int]) -> Weight:
-    return _constant(layer, what, np.asarray(values, "<i8"))
+    def _slice(self, ends_of: Mapping[int, tuple[int, int]], steps: Sequence[int] = ()) -> None:
+        """Set where a slice begins and ends, by axis; and its steps, unless they are 1."""
+        starts, ends = ([places[side] for places in ends_of.values()] for side in (0, 1))
+        values = {"starts": starts, "ends": ends, "axes": [*ends_of]}
+        if steps and self._opset >= _SLICE_HAS_OPERANDS:
+            values["steps"] = [*steps]
+        for number, (name, numbers) in enumerate(values.items(), start=1):
+            self._tell(number, name, numbers, _SLICE_HAS_OPERANDS)
 
+    def _tell(self, number: int, name: str, values: Sequence[int], since: int) -> None:
+        """Give a setting that is an operand since a version, and an attribute before."""
+        if self._opset < since:
+            self._set(name, values)
+        else:
+            self.operands[number : number + 1] = [self._integers(name, values)]
 
-def _constant(layer: Layer, what: str, values: NDArray[Any]) -> Weight:
-    """Return a made operand."""
-    name, content = f"{what} of {layer.name}", values.tobytes()
-    dtype = values.dtype.name
-    return Weight(name, dtype, values.shape, len(content), _NOWHERE, None, content=content)
+    def _set(self, name: str, value: int | Sequence[int] | None) -> None:
+        """Set an attribute; ``None`` takes it away."""
+        others = [attribute for attribute in self.proto.attribute if attribute.name != name]
+        self.proto.ClearField("attribute")
+        self.proto.attribute.extend(others)
+        if value is not None:
+            self.proto.attribute.append(helper.make_attribute(name, value))
+
+    def _integers(self, what: str, values: Sequence[int]) -> Weight:
+        return self._constant(what, np.asarray(values, "<i8"))
+
+    def _constant(self, what: str, values: NDArray[Any]) -> Weight:
+        """Return a made operand."""
+        name, content = f"{what} of {self._layer.name}", values.tobytes()
+        dtype, size = values.dtype.name, len(content)
+        return Weight(name, dtype, values.shape, size, _NOWHERE, None, content=content)

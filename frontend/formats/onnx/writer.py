@@ -124,31 +124,30 @@ class _DataFile:
 
 def _outside(
     model: OnnxModel, weights: Iterable[Weight], records: Iterable[Piece], large: bool
-) -> dict[_Values, Weight | None]:
+) -> dict[_Values, tuple[Piece, ...]]:
     """Return the values that go into a file of their own, once each.
 
     Small weights stay inside: engines want to know them when they work out shapes.
     """
-    values: dict[_Values, Weight | None] = {
-        (weight.data, weight.part): weight
+    values: dict[_Values, tuple[Piece, ...]] = {
+        (weight.data, weight.part): (*stored_pieces(weight),)
         for weight in weights
         if weight.data is not None and weight.content is None and weight.nbytes > SMALL
         if large or weight.data.path != model.path
     }
     inside = (data for record in records for data in inner_data_of(model, record))
-    return values | {(data, None): None for data in inside}
+    return values | {(data, None): (data,) for data in inside}
 
 
-def _data_file(name: str, values: Mapping[_Values, Weight | None]) -> _DataFile:
+def _data_file(name: str, values: Mapping[_Values, tuple[Piece, ...]]) -> _DataFile:
     pieces: list[Piece] = []
     offsets: dict[_Values, int] = {}
     end = 0
-    for where, weight in values.items():
+    for where, stored in values.items():
         padding = -end % _PAGE
-        stored = stored_pieces(weight) if weight else (where[0],)
         pieces += [bytes(padding), *stored]
         offsets[where] = end + padding
-        end += padding + (weight.nbytes if weight else where[0].length)
+        end += padding + pieces_length(stored)
     return _DataFile(name, tuple(coalesce(pieces)), offsets)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from rankslice.frontend.formats.tflite.operators import operator_number
+from rankslice.frontend.formats.tflite.operators import operator_name, operator_number
+from rankslice.frontend.formats.tflite.references import MAIN
 from rankslice.frontend.formats.tflite.schema import CODES, OPERATORS, UNIONS
 from rankslice.frontend.formats.tflite.wire import Table, Value, packed
 
@@ -18,19 +18,31 @@ _OPTIONS = {
     "QUANTIZE": "QuantizeOptions",
     "RESHAPE": "ReshapeOptions",
     "SLICE": "SliceOptions",
-    "TRANSPOSE": "TransposeOptions",
 }
 _OLD_CODES = 127
 """Larger numbers of operators do not fit into the old field."""
 
 
-@dataclass(slots=True)
 class Editor:
     """The tables of a main subgraph, as they are changed."""
 
-    tensors: list[Table]
-    operators: list[Table]
-    codes: list[Table]
+    def __init__(self, root: Table) -> None:
+        self._root = root
+        main = root.tables("subgraphs")[MAIN]
+        self.tensors, self.operators = [*main.tables("tensors")], [*main.tables("operators")]
+        self._codes = [*root.tables("operator_codes")]
+
+    def model(self, main: Mapping[str, Value], root: Mapping[str, Value | None]) -> Table:
+        """Return the table ``Model`` with these tables, and with other values of it and of them.
+
+        Args:
+            main: values of the main subgraph.
+        """
+        tables = {"tensors": tuple(self.tensors), "operators": tuple(self.operators)}
+        subgraphs = [*self._root.tables("subgraphs")]
+        subgraphs[MAIN] = subgraphs[MAIN].changed({**tables, **main})
+        codes = tuple(self._codes)
+        return self._root.changed({"subgraphs": (*subgraphs,), "operator_codes": codes, **root})
 
     def tensor(self, table: Table) -> int:
         """Append a tensor; return its number."""
@@ -56,8 +68,11 @@ class Editor:
         }
         self.operators.append(Table("Operator", values))
 
+    def kind(self, operator: Table) -> str:
+        return operator_name(self._codes[operator.number("opcode_index")])
+
     def _code(self, operator: int, version: int) -> int:
-        for index, code in enumerate(self.codes):
+        for index, code in enumerate(self._codes):
             if operator_number(code) == operator and code.number("version", 1) >= version:
                 return index
         values: dict[str, Value] = {
@@ -65,8 +80,8 @@ class Editor:
             "version": packed("int", version),
             "builtin_code": packed("int", operator),
         }
-        self.codes.append(Table("OperatorCode", values))
-        return len(self.codes) - 1
+        self._codes.append(Table("OperatorCode", values))
+        return len(self._codes) - 1
 
 
 def packed_settings(kind: str, settings: Mapping[str, Sequence[float]]) -> dict[str, bytes]:

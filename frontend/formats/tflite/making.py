@@ -20,16 +20,14 @@ from rankslice.framework.graph import (
     Scales,
     Sum,
     Tensor,
-    Transpose,
     Weight,
     values_bytes,
 )
 from rankslice.framework.wording import quoted
-from rankslice.frontend.formats.pieces import Pieces, coalesce, stored_pieces
+from rankslice.frontend.formats.pieces import Piece, Pieces, coalesce, stored_pieces
 from rankslice.frontend.formats.tflite.editor import Editor, packed_settings
-from rankslice.frontend.formats.tflite.operators import attributes, operator_name
+from rankslice.frontend.formats.tflite.operators import attributes
 from rankslice.frontend.formats.tflite.reader import TfliteModel
-from rankslice.frontend.formats.tflite.references import MAIN
 from rankslice.frontend.formats.tflite.schema import DTYPES
 from rankslice.frontend.formats.tflite.wire import Table, Value, packed
 from rankslice.frontend.rewriting.boxes import whole
@@ -38,12 +36,11 @@ _VERSIONS = {
     "CONCATENATION": {"int8": 2, "int16": 3},
     "DEQUANTIZE": {"int8": 2},
     "SLICE": {"int8": 2, "string": 3, "int16": 4},
-    "TRANSPOSE": {"int8": 2, "int16": 4},
 }
 """Version of an operator that first knows a type; of others it is 1."""
-_LARGEST_RANK, _OF_LARGER_RANK = 4, {"SLICE": 5, "TRANSPOSE": 5}
+_LARGEST_RANK, _OF_LARGER_RANK = 4, {"SLICE": 5}
 
-_RESHAPE, _SLICE, _JOIN, _ADD, _TRANSPOSE = "RESHAPE", "SLICE", "CONCATENATION", "ADD", "TRANSPOSE"
+_RESHAPE, _SLICE, _JOIN, _ADD = "RESHAPE", "SLICE", "CONCATENATION", "ADD"
 
 
 def wire_fault(model: TfliteModel, dtype: str) -> str:
@@ -58,99 +55,79 @@ def with_made_layers(model: TfliteModel, graph: Graph) -> TfliteModel:
     """
     maker = _Maker(model)
     layers = tuple(map(maker.layer, graph.layers))
-    editor = maker.editor
-    main = model.main.changed(
-        {"tensors": tuple(editor.tensors), "operators": tuple(editor.operators)}
-    )
-    root = model.root.changed(
-        {
-            "subgraphs": (main, *model.subgraphs[MAIN + 1 :]),
-            "operator_codes": tuple(editor.codes),
-            "buffers": (
-                *model.root.tables("buffers"),
-                *[Table("Buffer", {})] * (len(maker.buffers) - len(model.buffers)),
-            ),
-        }
-    )
     return replace(
         model,
         graph=replace(graph, layers=layers),
-        root=root,
+        root=maker.model({}, {}),
         buffers=tuple(maker.buffers),
-        tensor_names=tuple(maker.names),
+        tensor_names=tuple(maker.number_of),
         operators_of=maker.operators_of,
-        operators={layer.name: maker.kinds[layer.name] for layer in layers},
+        operators=maker.kinds,
         bodies=tuple(maker.bodies),
         shapes={**model.shapes, **maker.shapes},
         symbols={**model.symbols, **maker.symbols},
     )
 
 
-class _Maker:
+class _Maker(Editor):
     def __init__(self, model: TfliteModel) -> None:
-        self._model = model
-        self._tables = model.main.tables("operators")
+        super().__init__(model.root)
+        self._model, self._tables = model, tuple(self.operators)
+        self.operators = []
         self._known = {layer.name: layer for layer in model.graph.layers}
-        tensors, codes = model.main.tables("tensors"), model.root.tables("operator_codes")
-        self.editor = Editor(list(tensors), [], list(codes))
         self.buffers: list[ByteRange | Pieces | None] = list(model.buffers)
-        self.names = list(model.tensor_names)
         self.operators_of: dict[str, tuple[int, ...]] = {}
-        self.kinds = dict(model.operators)
+        self.kinds: dict[str, tuple[str, ...]] = {}
         self.bodies: list[tuple[int, ...]] = []
         self.shapes: dict[int, tuple[int, ...]] = {}
         self.symbols: dict[int, tuple[str, ...]] = {}
-        self._number_of = {name: number for number, name in enumerate(self.names)}
-        self._constants: dict[tuple[int, ...], int] = {}
+        self.number_of = {name: number for number, name in enumerate(model.tensor_names)}
+        self._constants: dict[tuple[Sequence[int], ...], int] = {}
 
     def layer(self, layer: Layer) -> Layer:
         """Append the operators of a layer; return it with its operator's name and settings."""
-        start = len(self.editor.operators)
-        making = layer.making
-        known = self._known.get(layer.name)
-        if making is None or (known is not None and known.making is not None):
-            return self._again(layer, layer.name)
-        if isinstance(making, Renamed):
-            return self._again(layer, layer.name if known else layer.origin)
-        if isinstance(making, PartOf):
-            self._part(layer, making)
-        elif isinstance(making, Sum):
-            self._sum(layer, making)
-        elif isinstance(making, Convert):
-            self._converted(layer, making.scales)
+        start, making, known = len(self.operators), layer.making, self._known.get(layer.name)
+        is_copy = making is None or isinstance(making, Renamed)
+        if is_copy or (known is not None and known.making is not None):
+            self._again(layer, layer.name if known else layer.origin)
         else:
-            self._moved(layer, making)
-        end = len(self.editor.operators)
-        self.operators_of[layer.name] = tuple(range(start, end))
-        self.bodies += [()] * (end - start)
-        last = self.editor.operators[-1]
-        kind = operator_name(self.editor.codes[last.number("opcode_index")])
-        self.kinds[layer.name] = (kind,)
-        return replace(layer, op=kind, attributes=tuple(attributes(last)))
+            numbers = [self._operand(operand) for operand in layer.operands]
+            if isinstance(making, PartOf):
+                self._part(layer, numbers, making)
+            elif isinstance(making, Sum):
+                self._sum(layer.outputs[0], layer.name, numbers, making)
+            elif isinstance(making, Convert):
+                self._converted(layer, numbers[0], making.scales)
+            else:
+                assert isinstance(making, Crop | Join)
+                self._moved(layer.outputs[0], numbers, making)
+            self.bodies += [()] * (len(self.operators) - start)
+            last = self.operators[-1]
+            kind = self.kind(last)
+            self.kinds[layer.name] = (kind,)
+            layer = replace(layer, op=kind, attributes=tuple(attributes(last)))
+        self.operators_of[layer.name] = tuple(range(start, len(self.operators)))
+        return layer
 
-    def _again(self, layer: Layer, name: str) -> Layer:
+    def _again(self, layer: Layer, name: str) -> None:
         """Append the operators that a layer of the model has, for tensors of other names, too."""
         known, positions = self._known[name], self._model.operators_of[name]
         pairs = zip((*known.inputs, *known.outputs), (*layer.inputs, *layer.outputs), strict=True)
         numbers = {
-            (number := self._number_of[old.name]): self._tensor(new, number) for old, new in pairs
+            (number := self.number_of[old.name]): self._tensor(new, number) for old, new in pairs
         }
-        start = len(self.editor.operators)
         for position in positions:
             table = self._tables[position]
             sides = {
                 side: packed("tensor", *(numbers.get(n, n) for n in table.numbers(side)))
                 for side in ("inputs", "outputs")
             }
-            self.editor.operators.append(table.changed(sides))
+            self.operators.append(table.changed(sides))
             self.bodies.append(self._model.bodies[position])
-        self.operators_of[layer.name] = tuple(range(start, len(self.editor.operators)))
         self.kinds[layer.name] = self._model.operators[name]
-        return layer
 
-    def _converted(self, layer: Layer, scales: Scales | None) -> None:
+    def _converted(self, layer: Layer, number: int, scales: Scales | None) -> None:
         source, result = layer.inputs[0], layer.outputs[0]
-        number = self._operand(source)
         name, quantisation = "DEQUANTIZE", None
         settings: dict[str, list[int]] = {}
         source_type, result_type = (DTYPES.index(tensor.dtype) for tensor in (source, result))
@@ -163,82 +140,63 @@ class _Maker:
             numbers = {"scale": scales.scales, "zero_point": scales.zero_points}
             quantisation = Table(kind, packed_settings(kind, numbers))
         made = self._tensor(result, number)
-        changes = {"type": packed("byte", result_type), "quantization": quantisation}
-        self.editor.tensors[made] = self.editor.tensors[made].changed(changes)
-        self.editor.operator(name, [number], made, settings, _version(name, source))
+        self._change(made, {"type": packed("byte", result_type), "quantization": quantisation})
+        self.operator(name, [number], made, settings, _version(name, source))
 
-    def _moved(self, layer: Layer, making: Crop | Join | Transpose) -> None:
+    def _moved(self, tensor: Tensor, numbers: Sequence[int], making: Crop | Join) -> None:
         """Append the operator of a layer that computes nothing."""
-        numbers = [self._operand(operand) for operand in layer.operands]
-        tensor = layer.outputs[0]
-        box = making.box if isinstance(making, Crop) else None
-        result = self._tensor(tensor, numbers[0], box)
-        name, settings = _TRANSPOSE, {}
+        result = self._tensor(tensor, numbers[0], making.box if isinstance(making, Crop) else None)
+        name, settings = _SLICE, {}
         if isinstance(making, Crop):
-            name = _SLICE
             begins = [begin for begin, _ in making.box]
-            numbers += [self._numbers(begins), self._numbers(tensor.shape or ())]
-        elif isinstance(making, Join):
-            name, settings = _JOIN, {"axis": [making.axis]}
+            numbers = [*numbers, self._numbers(begins), self._numbers(tensor.shape or ())]
         else:
-            numbers.append(self._numbers(making.permutation))
-        self.editor.operator(name, numbers, result, settings, _version(name, tensor))
+            name, settings = _JOIN, {"axis": [making.axis]}
+        self.operator(name, numbers, result, settings, _version(name, tensor))
 
-    def _sum(self, layer: Layer, making: Sum) -> None:
-        numbers = [self._operand(operand) for operand in layer.operands]
-        result = self._tensor(layer.outputs[0], numbers[0])
-        so_far, *others = numbers
+    def _sum(self, tensor: Tensor, layer: str, numbers: Sequence[int], making: Sum) -> None:
+        result = self._tensor(tensor, numbers[0])
+        total, *others = numbers
         for place, other in enumerate(others, 1):
-            is_last = place == len(others)
-            both = [so_far, other]
-            if is_last:
-                so_far, settings = (
-                    result,
-                    {"fused_activation_function": [int(making.activation or 0)]},
-                )
-            else:
-                name = f"{layer.outputs[0].name} so far {place} of {layer.name}"
-                so_far, settings = self._tensor(replace(layer.outputs[0], name=name), result), {}
-            self.editor.operator(_ADD, both, so_far, settings)
+            made, settings = result, {"fused_activation_function": [int(making.activation or 0)]}
+            if place < len(others):
+                partial = replace(tensor, name=f"{tensor.name} so far {place} of {layer}")
+                made, settings = self._tensor(partial, result), {}
+            self.operator(_ADD, [total, other], made, settings)
+            total = made
 
-    def _part(self, layer: Layer, making: PartOf) -> None:
+    def _part(self, layer: Layer, numbers: Sequence[int], making: PartOf) -> None:
         """Append an operator like that of the layer, with other operands and settings."""
         (position,) = self._model.operators_of[layer.origin]
         original, changes = self._tables[position], dict(making.changes)
         tensor = layer.outputs[0]
-        numbers = [self._operand(operand) for operand in layer.operands]
         result = self._tensor(tensor, original.numbers("outputs")[0], making.box)
         if "shape" in changes:
             sizes = tensor.shape or ()
             both = [numbers[0], self._numbers(sizes)]
-            self.editor.operator(_RESHAPE, both, result, {"new_shape": sizes})
+            self.operator(_RESHAPE, both, result, {"new_shape": sizes})
             return
-        source = layer.inputs[0].shape or () if layer.inputs else ()
-        numbers = self._operands(layer, numbers, source, changes)
         values: dict[str, Value | None] = {
-            "inputs": packed("tensor", *numbers),
+            "inputs": packed("tensor", *self._operands(layer, numbers, changes)),
             "outputs": packed("tensor", result),
         }
         if options := original.table("builtin_options"):
             settings = _settings(layer, options, changes)
             values["builtin_options"] = options.changed(settings)
-        self.editor.operators.append(original.changed(values))
+        self.operators.append(original.changed(values))
 
     def _operands(
-        self,
-        layer: Layer,
-        numbers: Sequence[int],
-        source: tuple[int, ...],
-        changes: Mapping[str, Any],
+        self, layer: Layer, numbers: Sequence[int], changes: Mapping[str, Any]
     ) -> list[int]:
         """Return the operands of a part: with its own sizes where the operator is told some."""
         changed = list(numbers)
-        shape = layer.outputs[0].shape or ()
+        shape, dtype = layer.outputs[0].shape or (), layer.outputs[0].dtype
         if layer.op == _JOIN:
             changed = [number for number in numbers if number >= 0]
         elif "without" in changes:
             # A convolution of LiteRT has to have a bias.
-            changed[2] = self._zeros(layer.outputs[0].dtype, shape[-1])
+            zeros = bytes(values_bytes(dtype, shape[-1:]))
+            changed[2] = self._stored("no bias", dtype, shape[-1:], zeros)
         elif "pads" in changes:
             pads = [pad for both in changes["pads"] for pad in both]
             changed[1] = self._numbers(pads, (len(pads) // 2, 2))
@@ -249,7 +207,8 @@ class _Maker:
         elif layer.op == "STRIDED_SLICE":
             begins = layer.operands[1]
             count = (begins.shape or (0,))[0] if begins else 0
-            changed[1:3] = [self._numbers([0] * count), self._numbers(source[:count])]
+            ends = (layer.inputs[0].shape or ())[:count]
+            changed[1:3] = [self._numbers([0] * count), self._numbers(ends)]
         while changed[-1] < 0:
             changed.pop()
         return changed
@@ -257,47 +216,40 @@ class _Maker:
     def _operand(self, operand: Tensor | Weight | None) -> int:
         if operand is None:
             return -1
-        if operand.name not in self._number_of:
+        if operand.name not in self.number_of:
             assert isinstance(operand, Weight)
             assert operand.part
-            pieces = Pieces(tuple(coalesce(stored_pieces(operand))))
-            self._constant(operand, self._number_of[operand.part.name], operand.part.box, pieces)
-        return self._number_of[operand.name]
-
-    def _constant(self, weight: Weight, like: int, box: Box, content: Pieces) -> None:
-        number = self._tensor(Tensor(weight.name, weight.dtype, weight.shape), like, box)
-        self.buffers.append(content)
-        buffer = packed("buffer", len(self.buffers) - 1)
-        self.editor.tensors[number] = self.editor.tensors[number].changed({"buffer": buffer})
+            tensor = Tensor(operand.name, operand.dtype, operand.shape)
+            number = self._tensor(tensor, self.number_of[operand.part.name], operand.part.box)
+            self._change(number, {"buffer": self._buffer(*coalesce(stored_pieces(operand)))})
+        return self.number_of[operand.name]
 
     def _numbers(self, numbers: Sequence[int], shape: tuple[int, ...] = ()) -> int:
         """Return the number of a constant of int32."""
-        key = (*numbers, -1, *shape)
+        key = (*numbers,), shape
         if key not in self._constants:
-            values = {
-                "shape": packed("int", *(shape or (len(numbers),))),
-                "type": packed("byte", DTYPES.index("int32")),
-                "buffer": packed("buffer", len(self.buffers)),
-            }
-            self.buffers.append(Pieces((packed("int", *numbers),)))
-            self._constants[key] = self._named(f"sizes {len(self._constants)}", values)
+            name, content = f"sizes {len(self._constants)}", packed("int", *numbers)
+            number = self._stored(name, "int32", shape or (len(numbers),), content)
+            self._constants[key] = number
         return self._constants[key]
 
-    def _zeros(self, dtype: str, count: int) -> int:
-        content = bytes(values_bytes(dtype, (count,)))
+    def _stored(self, name: str, dtype: str, shape: Sequence[int], content: bytes) -> int:
+        """Append a constant; return its number."""
         values = {
-            "shape": packed("int", count),
+            "shape": packed("int", *shape),
             "type": packed("byte", DTYPES.index(dtype)),
-            "buffer": packed("buffer", len(self.buffers)),
+            "buffer": self._buffer(content),
         }
-        self.buffers.append(Pieces((content,)))
-        return self._named("no bias", values)
+        return self._named(name, values)
+
+    def _buffer(self, *content: Piece) -> bytes:
+        self.buffers.append(Pieces(content))
+        return packed("buffer", len(self.buffers) - 1)
 
     def _tensor(self, tensor: Tensor, like: int, box: Box | None = None) -> int:
         """Return the number of a tensor; one that is not there yet is made like another one."""
-        if tensor.name not in self._number_of:
-            original = self.editor.tensors[like]
-            shape = tensor.shape or ()
+        if tensor.name not in self.number_of:
+            original, shape = self.tensors[like], tensor.shape or ()
             values = {
                 **original.values,
                 "shape": packed("int", *shape),
@@ -308,15 +260,17 @@ class _Maker:
             number = self._named(tensor.name, kept)
             self.shapes[number] = shape
             self.symbols[number] = tensor.symbols
-        return self._number_of[tensor.name]
+        return self.number_of[tensor.name]
 
     def _named(self, name: str, values: Mapping[str, Value]) -> int:
-        while name in self._number_of:
+        while name in self.number_of:
             name += "'"
-        self.names.append(name)
-        number = self.editor.tensor(Table("Tensor", {**values, "name": name.encode()}))
-        self._number_of[name] = number
+        number = self.tensor(Table("Tensor", {**values, "name": name.encode()}))
+        self.number_of[name] = number
         return number
+
+    def _change(self, number: int, values: Mapping[str, Value | None]) -> None:
+        self.tensors[number] = self.tensors[number].changed(values)
 
 
 def _settings(layer: Layer, options: Table, changes: Mapping[str, Any]) -> dict[str, Value | None]:

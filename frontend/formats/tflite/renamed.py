@@ -12,6 +12,7 @@ from rankslice.frontend.formats.pieces import SubModelFiles
 from rankslice.frontend.formats.tflite.builder import flatbuffer
 from rankslice.frontend.formats.tflite.editor import Editor
 from rankslice.frontend.formats.tflite.operators import is_doubtful, tflite_facts
+from rankslice.frontend.formats.tflite.references import MAIN
 from rankslice.frontend.formats.tflite.schema import DTYPES
 from rankslice.frontend.formats.tflite.shapes import dtype_of
 from rankslice.frontend.formats.tflite.wire import FlatFile, Table, Value, packed, read_tables
@@ -32,33 +33,17 @@ def renamed_model(path: Path, inputs: Sequence[Tensor], outputs: Sequence[Tensor
     """
     with FlatFile(path) as file:
         root = read_tables(file)
-    first, *others = root.tables("subgraphs")
-    editor = _Renaming(
-        list(first.tables("tensors")),
-        list(first.tables("operators")),
-        list(root.tables("operator_codes")),
-    )
-    input_numbers = editor.inputs(first.numbers("inputs"), inputs)
-    output_numbers = editor.outputs(first.numbers("outputs"), {*input_numbers})
+    editor, main = _Renaming(root), root.tables("subgraphs")[MAIN]
+    input_numbers = editor.inputs(main.numbers("inputs"), inputs)
+    output_numbers = editor.outputs(main.numbers("outputs"), {*input_numbers})
     raise_mistakes(editor.mistakes(path.name, input_numbers, inputs))
     raise_mistakes(editor.mistakes(path.name, output_numbers, outputs))
     editor.rename(dict(zip((*input_numbers, *output_numbers), (*inputs, *outputs), strict=True)))
-    main = first.changed(
-        {
-            "tensors": tuple(editor.tensors),
-            "operators": tuple(editor.operators),
-            "inputs": packed("tensor", *input_numbers),
-            "outputs": packed("tensor", *output_numbers),
-        }
-    )
-    changed = root.changed(
-        {
-            "subgraphs": (main, *others),
-            "operator_codes": tuple(editor.codes),
-            "signature_defs": None,  # they have the old names
-            "description": None,
-        }
-    )
+    numbers = {
+        "inputs": packed("tensor", *input_numbers),
+        "outputs": packed("tensor", *output_numbers),
+    }
+    changed = editor.model(numbers, {"signature_defs": None, "description": None})  # of old names
     return SubModelFiles(
         tuple(flatbuffer(changed)), facts=tflite_facts(changed), is_doubtful=is_doubtful(changed)
     )

@@ -111,10 +111,12 @@ def _root(
     *,
     behind: bool,
 ) -> Table:
-    contents = model.root.tables("buffers")
     new = {
         # Buffer 0 is empty, and stands for all buffers that are.
-        "buffer": {**dict.fromkeys(range(len(contents)), 0), **_renumbering(numbers.buffers, 1)},
+        "buffer": {
+            **dict.fromkeys(range(len(model.buffers)), 0),
+            **_renumbering(numbers.buffers, 1),
+        },
         "opcode": _renumbering(numbers.opcodes),
         "subgraph": _renumbering(numbers.subgraphs),
         "tensor": _renumbering(numbers.tensors),

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -251,6 +251,28 @@ class Layer:
     def settings(self) -> dict[str, AttributeValue]:
         return dict(self.attributes)
 
+    def number(self, setting: str, default: int = 0) -> int:
+        """Return a setting that is a whole number."""
+        value = self.settings.get(setting, default)
+        return value if isinstance(value, int) else default
+
+    def with_tensors(
+        self,
+        read: Callable[[Tensor], Tensor],
+        made: Callable[[Tensor], Tensor],
+        weight: Callable[[Weight], Weight] = lambda weight: weight,
+    ) -> Layer:
+        """Return it with what these make of its inputs, its outputs and its weights."""
+        return replace(
+            self,
+            inputs=tuple(map(read, self.inputs)),
+            outputs=tuple(map(made, self.outputs)),
+            weights=tuple(map(weight, self.weights)),
+            operands=tuple(
+                weight(o) if isinstance(o, Weight) else o and read(o) for o in self.operands
+            ),
+        )
+
     @property
     def is_unseeded(self) -> bool:
         """Whether it draws other random numbers in each run: TensorFlow's two seeds may be 0."""
@@ -305,6 +327,13 @@ class Graph:
         """What a frame brings, and what layers make."""
         return (*self.inputs, *(tensor for layer in self.layers for tensor in layer.outputs))
 
+    @property
+    def names(self) -> set[str]:
+        """The names of its layers, tensors and weights."""
+        names = {layer.name for layer in self.layers}
+        names |= {tensor.name for tensor in self.tensors}
+        return names | {weight.name for weight in self.weights}
+
 
 def unique_names(names: Sequence[tuple[str, str]]) -> list[str]:
     """Return names that are all different: its own for what is the only one of that name.
@@ -327,6 +356,14 @@ def unique_names(names: Sequence[tuple[str, str]]) -> list[str]:
             taken.add(chosen)
         unique.append(chosen)
     return unique
+
+
+def unique_name(name: str, taken: set[str]) -> str:
+    """Return a name that is not among others, and add it to them."""
+    while name in taken:
+        name += "'"
+    taken.add(name)
+    return name
 
 
 def constant_layers(graph: Graph) -> frozenset[str]:

@@ -23,7 +23,8 @@ from rankslice.framework.platform import Platform
 from rankslice.framework.specs.assign import assign
 from rankslice.frontend.formats import Model, format_of
 from rankslice.frontend.partition.partition import Partition, partition
-from rankslice.frontend.rewriting.split import Rewritten, split_layers
+from rankslice.frontend.rewriting.made_layers import Rewritten
+from rankslice.frontend.rewriting.split import split_layers
 
 
 @dataclass(frozen=True, slots=True)

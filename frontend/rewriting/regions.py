@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from rankslice.framework.graph import Box, Layer
 from rankslice.frontend.rewriting.boxes import intersection, sizes, whole, with_ends
@@ -46,43 +46,32 @@ class LayerPart:
         return self.valid or self.region
 
 
-class Form(Protocol):
+class Form:
     """What is known of an operator with one result."""
 
     def part(self, layer: Layer, box: Box) -> LayerPart | None:
         """Return how a layer makes at least a box of its result; ``None``: not by parts."""
+        return None
 
     def summand(self, layer: Layer, begin: int, end: int) -> LayerPart | None:
         """Return how it makes the sum over a range of the axis that :meth:`contracted` names."""
+        return None
 
     def contracted(self, layer: Layer) -> tuple[int, int] | None:
         """Return the operand, and its axis, over which products are summed."""
+        return None
 
     def first_axis(self, layer: Layer, by: str) -> int | None:
         """Return the axis of the result that has its rows, columns or outputs, if the form says."""
+        return None
 
     def groups(self, layer: Layer) -> int:
         """Return into how many groups of equal size the channels of the result fall."""
+        return 1
 
 
 FormOf: TypeAlias = Callable[[Layer], Form | None]
 """What a format knows of a layer's operator; ``None``: nothing."""
-
-
-class _Form:
-    """A form without sums and groups."""
-
-    def groups(self, layer: Layer) -> int:
-        return 1
-
-    def summand(self, layer: Layer, begin: int, end: int) -> LayerPart | None:
-        return None
-
-    def contracted(self, layer: Layer) -> tuple[int, int] | None:
-        return None
-
-    def first_axis(self, layer: Layer, by: str) -> int | None:
-        return None
 
 
 def shape_of(layer: Layer, operand: int) -> tuple[int, ...]:
@@ -118,7 +107,7 @@ def _by_operand(layer: Layer, boxes: Mapping[int, Box | None]) -> tuple[Box | No
 
 
 @dataclass(frozen=True, slots=True)
-class Elementwise(_Form):
+class Elementwise(Form):
     """Each value of the result is made of the values at its place, and on axes that it mixes."""
 
     mixes: tuple[int, ...] = ()
@@ -156,6 +145,17 @@ class Window:
     before: int
     """Padding."""
     after: int
+
+    @classmethod
+    def over(cls, size: int, stride: int, shape: int, result: int, before: int | None) -> Window:
+        """Return a window by the sizes of input and result, which tell the padding behind.
+
+        Args:
+            before: ``None``: half of all padding, rounded down.
+        """
+        padding = max((result - 1) * stride + size - shape, 0)
+        before = padding // 2 if before is None else before
+        return cls(size, stride, before, max(padding - before, 0))
 
     def needs(self, ends: tuple[int, int]) -> tuple[int, int]:
         """Return what a range of the result needs, padding included."""
@@ -211,12 +211,13 @@ class Filters:
 
 
 @dataclass(frozen=True, slots=True)
-class Windowed(_Form):
+class Windowed(Form):
     """A window moves over the input: convolutions and pools."""
 
     axes: tuple[int, ...]
     """Along which it moves, of the input and of the result."""
-    windows: tuple[Window, ...]
+    windows: tuple[Window | None, ...]
+    """By axis; ``None``: each place of the result needs all of the input."""
     channels: int
     """Axis of the channels."""
     filters: Filters | None = None
@@ -225,20 +226,21 @@ class Windowed(_Form):
 
     def part(self, layer: Layer, box: Box) -> LayerPart | None:
         shape, result = shape_of(layer, 0), result_shape(layer)
-        needed, region, valid = whole(shape), box, box
-        needed = with_ends(needed, 0, box[0])
-        pads = []
+        needed, region, valid = with_ends(whole(shape), 0, box[0]), box, box
+        pads, usual = [], []
         for axis, window in zip(self.axes, self.windows, strict=True):
+            if window is None:
+                region, valid = (with_ends(one, axis, (0, result[axis])) for one in (region, valid))
+                continue
             along = self._along(window, box[axis], shape[axis], result[axis])
             if along is None:
                 return None
             needed = with_ends(needed, axis, along.needed)
             region = with_ends(region, axis, along.region)
             pads.append(along.pads)
+            usual.append((window.before, window.after))
         boxes: dict[int, Box | None] = {0: needed}
-        changes: Changes = ()
-        if pads != [(window.before, window.after) for window in self.windows] and self.sets_pads:
-            changes = (("pads", tuple(pads)),)
+        changes: Changes = (("pads", tuple(pads)),) if pads != usual and self.sets_pads else ()
         if self.filters is None:
             boxes[0] = with_ends(needed, self.channels, box[self.channels])
         else:
@@ -274,7 +276,7 @@ class Windowed(_Form):
 
     def summand(self, layer: Layer, begin: int, end: int) -> LayerPart | None:
         filters = self.filters
-        if filters is None or filters.groups > 1 or not _can_be_summed(layer):
+        if filters is None or filters.groups > 1:
             return None
         shape = shape_of(layer, filters.operand)
         boxes: dict[int, Box | None] = {
@@ -290,14 +292,12 @@ class Windowed(_Form):
         return (0, self.channels) if self.filters and self.filters.groups == 1 else None
 
     def first_axis(self, layer: Layer, by: str) -> int | None:
-        if by in ("rows", "columns"):
-            place = ("rows", "columns").index(by)
-            return self.axes[place] if place < len(self.axes) else None
-        return self.channels
+        axes = dict(zip(("rows", "columns"), self.axes, strict=False))
+        return self.channels if by == "outputs" else axes.get(by)
 
 
 @dataclass(frozen=True, slots=True)
-class Product(_Form):
+class Product(Form):
     """A product of matrices: ``[..., m, k]`` by ``[..., k, n]``, and what is added to it."""
 
     left: int = 0
@@ -350,7 +350,7 @@ class Product(_Form):
 
     def summand(self, layer: Layer, begin: int, end: int) -> LayerPart | None:
         left, right = (shape_of(layer, number) for number in (self.left, self.right))
-        if not _can_be_summed(layer) or len(right) < 2:
+        if len(right) < 2:
             return None
         rows = len(right) - (1 if self.turns_right else 2)
         if left[self._summed_axis(left)] != right[rows]:
@@ -373,13 +373,11 @@ class Product(_Form):
         return len(result_shape(layer)) - (2 if by == "rows" else 1)
 
 
-def _can_be_summed(layer: Layer) -> bool:
-    return layer.outputs[0].dtype.startswith(_SUMMED)
-
-
 def _summand(
     layer: Layer, boxes: Mapping[int, Box | None], begin: int, biases: Sequence[int]
-) -> LayerPart:
+) -> LayerPart | None:
+    if not layer.outputs[0].dtype.startswith(_SUMMED):
+        return None
     changes: Changes = (("partial", True),)
     added = tuple(number for number in biases if shape_of(layer, number))
     if begin and added:
@@ -388,7 +386,7 @@ def _summand(
 
 
 @dataclass(frozen=True, slots=True)
-class Reshaped(_Form):
+class Reshaped(Form):
     """The values in their order, with other sizes."""
 
     is_told: bool = True
@@ -455,21 +453,7 @@ def _same_values(ends: Box, shape: Sequence[int], other: Sequence[int]) -> Box |
 
 
 @dataclass(frozen=True, slots=True)
-class Transposed(_Form):
-    """The axes in another order."""
-
-    permutation: tuple[int, ...]
-    """By axis of the result: that of the input."""
-
-    def part(self, layer: Layer, box: Box) -> LayerPart | None:
-        needed = [(0, 0)] * len(box)
-        for axis, source in enumerate(self.permutation):
-            needed[source] = box[axis]
-        return LayerPart(box, _by_operand(layer, {0: tuple(needed)}))
-
-
-@dataclass(frozen=True, slots=True)
-class Concatenated(_Form):
+class Concatenated(Form):
     """The operands, one behind the other."""
 
     axis: int
@@ -497,7 +481,7 @@ class Concatenated(_Form):
 
 
 @dataclass(frozen=True, slots=True)
-class Following(_Form):
+class Following(Form):
     """Axes of operands are axes of the result; it is computed whole along all others."""
 
     axes: Mapping[int, tuple[int | None, ...]]
@@ -528,8 +512,17 @@ def reduced(layer: Layer, axes: Sequence[int], keeps_axes: bool = True) -> Follo
     return Following({0: tuple(place.get(axis) for axis in range(len(shape_of(layer, 0))))})
 
 
+def transposed(permutation: Sequence[int]) -> Following:
+    """Return the form of a layer that puts axes into another order: by axis of the result."""
+    return Following({0: inverse(permutation)})
+
+
+def inverse(permutation: Sequence[int]) -> tuple[int, ...]:
+    return tuple(permutation.index(axis) for axis in range(len(permutation)))
+
+
 @dataclass(frozen=True, slots=True)
-class Scaled(_Form):
+class Scaled(Form):
     """Each place of the input is a block of places of the result, or the other way round."""
 
     factors: tuple[tuple[int, int], ...]
@@ -562,7 +555,7 @@ class Scaled(_Form):
 
 
 @dataclass(frozen=True, slots=True)
-class Sliced(_Form):
+class Sliced(Form):
     """Every so many places of the input, from a place on."""
 
     steps: tuple[tuple[int, int], ...]
@@ -579,14 +572,11 @@ class Sliced(_Form):
 
 
 @dataclass(frozen=True, slots=True)
-class Divided(_Form):
+class Divided(Form):
     """Each of several results has the next places of an operand along an axis."""
 
     operand: int
     axis: int
-
-    def part(self, layer: Layer, box: Box) -> LayerPart | None:
-        return None
 
     def boxes(self, layer: Layer) -> Iterator[Box]:
         """Yield what each result has of the operand."""
@@ -598,35 +588,7 @@ class Divided(_Form):
 
 
 @dataclass(frozen=True, slots=True)
-class Spread(_Form):
-    """A transposed convolution of one group: only channels are split."""
-
-    filters: Filters
-
-    def part(self, layer: Layer, box: Box) -> LayerPart | None:
-        region = (*box[:2], *whole(result_shape(layer))[2:])
-        filters = self.filters
-        per_output = {filters.operand: filters.outputs, **filters.per_output}
-        boxes: dict[int, Box | None] = {**_per_channel(layer, per_output, box[1])}
-        boxes[0] = with_ends(whole(shape_of(layer, 0)), 0, box[0])
-        return LayerPart(region, _by_operand(layer, boxes))
-
-    def summand(self, layer: Layer, begin: int, end: int) -> LayerPart | None:
-        if not _can_be_summed(layer):
-            return None
-        weights = self.filters.operand
-        boxes: dict[int, Box | None] = {
-            0: with_ends(whole(shape_of(layer, 0)), 1, (begin, end)),
-            weights: with_ends(whole(shape_of(layer, weights)), self.filters.inputs, (begin, end)),
-        }
-        return _summand(layer, boxes, begin, self.filters.biases)
-
-    def contracted(self, layer: Layer) -> tuple[int, int] | None:
-        return 0, 1
-
-
-@dataclass(frozen=True, slots=True)
-class Padded(_Form):
+class Padded(Form):
     """Values of one number around the input."""
 
     pads: tuple[tuple[int, int], ...]

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate, pairwise
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
-from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
+from rankslice.framework.errors import (
+    CollectedMistakes,
+    Mistake,
+    RankSliceError,
+    raise_mistakes,
+)
 from rankslice.framework.graph import (
     Box,
     Crop,
@@ -27,6 +32,7 @@ from rankslice.framework.graph import (
     Tensor,
     Weight,
     dtype_bits,
+    unique_name,
     values_bytes,
 )
 from rankslice.framework.mapping import Assignment, Block
@@ -42,23 +48,11 @@ from rankslice.frontend.rewriting.boxes import (
     with_ends,
     within,
 )
+from rankslice.frontend.rewriting.made_layers import GraphRewriting, Place, Rewritten, made_layer
 from rankslice.frontend.rewriting.regions import Divided, Form, FormOf, LayerPart, Sliced
 
-Group: TypeAlias = tuple[object, ...] | None
-
-_INPUTS: Group = ("inputs",)
+_INPUTS = ("inputs",)
 """Group of the layers that cut model inputs: parts must not wait for each other."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rewritten:
-    """A graph with made layers, and where they go."""
-
-    graph: Graph
-    assignment: Assignment
-    group_of: Mapping[str, object]
-    """Layers of different groups are in different segments."""
-    warnings: tuple[str, ...] = ()
 
 
 def split_layers(
@@ -70,27 +64,25 @@ def split_layers(
         RankSliceError: no layer of a block can be split as wanted, sizes are open or unknown, or it
             keeps something from frame to frame.
     """
+    form_of = _known_forms(form_of)
     graph, assignment = _undivided(graph, assignment, form_of)
-    form_of = _with_crops(form_of)
     inside = {name for block in assignment.blocks for name in block.layers}
     # Parts send quantised tensors, so each reader has dequantisers of its own.
     inside -= {layer.name for layer in graph.layers if is_dequantiser(layer)}
     copied = copied_layers(graph, {*assignment.entry_of, *inside})
-    splits: list[_Split] = []
-    mistakes: list[Mistake] = []
-    for number, block in enumerate(assignment.blocks):
-        try:
-            splits.append(_Split(graph, block, number, form_of, channels_last, copied))
-        except RankSliceError as error:
-            mistakes += [one for one in error.mistakes if isinstance(one, Mistake)]
-    raise_mistakes(mistakes)
-    return _Rewriting(graph, assignment, splits, form_of, copied).result()
+    mistakes = CollectedMistakes()
+    splits = [
+        mistakes.catch(partial(_Split, graph, block, number, form_of, channels_last, copied))
+        for number, block in enumerate(assignment.blocks)
+    ]
+    mistakes.raise_all()
+    return _Splitting(graph, assignment, [*filter(None, splits)], form_of, copied).result()
 
 
 def _undivided(graph: Graph, assignment: Assignment, form_of: FormOf) -> tuple[Graph, Assignment]:
     """Return the graph with a crop for each result of those layers of blocks that have several."""
     inside = {name for block in assignment.blocks for name in block.layers}
-    names = {layer.name for layer in graph.layers}
+    names = graph.names
     crops: dict[str, list[Layer]] = {}
     for layer in graph.layers:
         form = form_of(layer) if layer.name in inside and len(layer.outputs) > 1 else None
@@ -111,11 +103,17 @@ def _undivided(graph: Graph, assignment: Assignment, form_of: FormOf) -> tuple[G
     return graph, replace(assignment, blocks=blocks)
 
 
-def _with_crops(form_of: FormOf) -> FormOf:
+def _known_forms(form_of: FormOf) -> FormOf:
+    """Return the forms of layers, of crops too; none where shapes are unknown."""
+    forms: dict[str, Form | None] = {}
+
     def form(layer: Layer) -> Form | None:
-        if isinstance(layer.making, Crop):
-            return Sliced(tuple((begin, 1) for begin, _ in layer.making.box))
-        return form_of(layer)
+        if layer.name not in forms:
+            is_known = all(t.shape is not None for t in (*layer.inputs, *layer.outputs[:1]))
+            forms[layer.name] = form_of(layer) if is_known else None
+            if isinstance(layer.making, Crop):
+                forms[layer.name] = Sliced(tuple((begin, 1) for begin, _ in layer.making.box))
+        return forms[layer.name]
 
     return form
 
@@ -362,12 +360,9 @@ class _Split:
                 return False
         return True
 
-    def part_layers(self) -> list[Layer]:
-        return [layer for layer in self._layers if layer.outputs[0].name in self.axis]
-
     def _wanted(self, part: int, graph: Graph) -> dict[str, Box]:
         """Return the box of each tensor that a part computes."""
-        layers = self.part_layers()
+        layers = [layer for layer in self._layers if layer.outputs[0].name in self.axis]
         by_name = {layer.outputs[0].name: layer.outputs[0] for layer in layers}
         if self.has_exchange:
             return {name: self.own(tensor, part) for name, tensor in by_name.items()}
@@ -413,8 +408,7 @@ class _Split:
         )
 
     def plan(self, layer: Layer, box: Box) -> LayerPart:
-        form = self._form_of(layer)
-        plan = part_of(form, layer, box) if form else None
+        plan = part_of(self._form_of(layer), layer, box)
         if plan is None:
             raise RankSliceError(
                 Mistake(
@@ -441,9 +435,9 @@ def _has_filters(layer: Layer, form: Form) -> bool:
     return bool(form.contracted(layer)) or form.groups(layer) > 1
 
 
-def part_of(form: Form, layer: Layer, box: Box) -> LayerPart | None:
+def part_of(form: Form | None, layer: Layer, box: Box) -> LayerPart | None:
     """Return how a layer makes a box; ``None``, too, if a weight cannot be cut so."""
-    plan = form.part(layer, box)
+    plan = form.part(layer, box) if form else None
     for operand, needed in zip(layer.operands, plan.operands if plan else (), strict=False):
         is_cut = isinstance(operand, Weight) and needed and needed != whole(operand.shape)
         if is_cut and operand and (not (bits := dtype_bits(operand.dtype)) or bits % 8):
@@ -452,15 +446,20 @@ def part_of(form: Form, layer: Layer, box: Box) -> LayerPart | None:
 
 
 @dataclass(frozen=True, slots=True)
+class _Reader(Place):
+    """A part of a block, which reads something."""
+
+    split: int
+    """Number of the block."""
+    part: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Piece:
     """What a part has of a tensor."""
 
     tensor: Tensor
-    split: int
-    """Number of the block."""
-    part: int
-    entry: int
-    group: Group
+    at: _Reader
     region: Box
     """What the tensor stands for."""
     usable: Box
@@ -468,87 +467,48 @@ class _Piece:
     """What it gives to others."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """Who reads something."""
+class _Splitting(GraphRewriting):
+    """Makes the parts, and what they exchange."""
 
-    entry: int
-    group: Group
-    split: int = -1
-    part: int = -1
-
-
-@dataclass
-class _Rewriting:
-    """Makes the layers, in a topological order."""
-
-    graph: Graph
-    assignment: Assignment
-    splits: Sequence[_Split]
-    form_of: FormOf
-    copied: frozenset[str]
-    _layers: list[Layer] = field(default_factory=list)
-    _entry: dict[str, int] = field(default_factory=dict)
-    _group: dict[str, Group] = field(default_factory=dict)
-    _pieces: dict[str, list[_Piece]] = field(default_factory=dict)
-    _names: set[str] = field(default_factory=set)
-    """Of layers and of tensors: all different."""
-    _made: dict[tuple[object, ...], Tensor] = field(default_factory=dict)
-    """Results of crops, joins and copies, by what they are."""
-    _weights: dict[tuple[str, Box], Weight] = field(default_factory=dict)
-    _origins: dict[str, str] = field(default_factory=dict)
-    """By tensor: the model's layer that makes it, or whose part does."""
+    def __init__(
+        self,
+        graph: Graph,
+        assignment: Assignment,
+        splits: Sequence[_Split],
+        form_of: FormOf,
+        copied: frozenset[str],
+    ) -> None:
+        super().__init__(graph, assignment)
+        self._splits, self._form_of, self._copied = splits, form_of, copied
+        self._pieces: dict[str, list[_Piece]] = {}
+        self._weights: dict[tuple[str, Box], Weight] = {}
 
     def result(self) -> Rewritten:
-        graph = self.graph
-        self._names = {layer.name for layer in graph.layers}
-        self._origins = {
-            t.name: layer.origin or layer.name for layer in graph.layers for t in layer.outputs
-        }
-        self._names |= {*self._origins}
-        self._names |= {tensor.name for tensor in graph.inputs}
-        self._names |= {weight.name for weight in graph.weights}
-        self._entry = dict(self.assignment.entry_of)
         split_of = {
             name: split
-            for split in self.splits
+            for split in self._splits
             for name in split.block.layers
-            if name not in self.copied
+            if name not in self._copied
         }
-        for name in split_of:
-            self._entry[name] = split_of[name].block.parts[-1][0]
-        for layer in graph.layers:
-            split = split_of.get(layer.name)
+        for name, split in split_of.items():
+            self.entry_of[name] = split.block.parts[-1][0]
+        for layer in self.graph.layers:
+            of_layer = split_of.get(layer.name)
             name = layer.outputs[0].name if layer.outputs else ""
-            if split and name in split.axis:
-                self._part_layers(layer, split)
-            elif split and name in split.sums:
-                self._sum_layers(layer, split)
+            if of_layer and name in of_layer.axis:
+                self._pieces[name] = [*self._part_layers(layer, of_layer)]
+            elif of_layer and name in of_layer.sums:
+                self._sum_layers(layer, of_layer)
             else:
                 for tensor in layer.inputs:
                     self._join(tensor)
-                self._layers.append(layer)
-        for tensor in graph.outputs:
+                self.append(layer)
+        for tensor in self.graph.outputs:
             self._join(tensor)
-        return self._rewritten()
-
-    def _rewritten(self) -> Rewritten:
-        made = {layer.name for layer in self._layers}
-        layers: list[list[str]] = [[] for _ in self.assignment.layers]
-        for layer in self._layers:
-            if layer.name in self._entry:
-                layers[self._entry[layer.name]].append(layer.name)
-        weights = [weight for layer in self._layers for weight in layer.weights]
-        outputs = {tensor.name for tensor in self.graph.outputs}
-        kept = [weight for weight in self.graph.weights if weight.name in outputs]
-        unique = {weight.name: weight for weight in (*weights, *kept)}
-        graph = replace(self.graph, layers=tuple(self._layers), weights=tuple(unique.values()))
-        assignment = Assignment(tuple(tuple(names) for names in layers))
-        groups = {name: group for name, group in self._group.items() if name in made}
-        return Rewritten(graph, assignment, groups, tuple(self._warnings()))
+        return self.rewritten(self._warnings())
 
     def _warnings(self) -> Iterator[str]:
-        for split in self.splits:
+        for split in self._splits:
             if split.whole:
                 verb = "is" if len(split.whole) == 1 else "are"
                 yield (
@@ -557,52 +517,32 @@ class _Rewriting:
                     " key"
                 )
 
-    def _unique(self, name: str) -> str:
-        return unique_name(name, self._names)
-
-    def _add(self, layer: Layer, reader: _Reader | None) -> None:
-        """Append a layer; without a reader it is copied to those that read from it."""
-        self._layers.append(layer)
-        self._origins.setdefault(layer.outputs[0].name, layer.origin)
-        if reader is not None:
-            self._entry[layer.name] = reader.entry
-            self._group[layer.name] = reader.group
-
-    def _part_layers(self, layer: Layer, split: _Split) -> None:
-        tensor = layer.outputs[0]
-        pieces = []
+    def _readers(self, layer: Layer, split: _Split) -> Iterator[_Reader]:
+        group = (split.number, split.stage.get(layer.name, 0))
         for part, (entry, _) in enumerate(split.block.parts):
-            box = split.wanted[part].get(tensor.name)
+            yield _Reader(entry, group, split.number, part)
+
+    def _part_layers(self, layer: Layer, split: _Split) -> Iterator[_Piece]:
+        tensor = layer.outputs[0]
+        for reader in self._readers(layer, split):
+            box = split.wanted[reader.part].get(tensor.name)
             if box is None:
                 continue
-            group: Group = (split.number, split.stage.get(layer.name, 0))
-            reader = _Reader(entry, group, split.number, part)
             plan = split.plan(layer, box)
             if isinstance(layer.making, Crop):
                 made = self._box(layer.inputs[0], plan.operands[0] or (), reader)
             else:
-                suffix = f"[{part + 1}/{split.count}]"
-                made = self._part(layer, plan, suffix, reader, split.block.by)
-            own = split.own(tensor, part)
-            pieces.append(
-                _Piece(made, split.number, part, entry, group, plan.region, plan.usable, own)
-            )
-        self._pieces[tensor.name] = pieces
+                made = self._part(layer, plan, reader)
+            own = split.own(tensor, reader.part)
+            yield _Piece(made, reader, plan.region, plan.usable, own)
 
-    def _part(
-        self,
-        layer: Layer,
-        plan: LayerPart,
-        suffix: str,
-        reader: _Reader,
-        by: str = "",
-        summed: float = 1,
-    ) -> Tensor:
+    def _part(self, layer: Layer, plan: LayerPart, reader: _Reader, summed: float = 1) -> Tensor:
         """Append a layer that makes a part of what a layer makes; return what it makes.
 
         Args:
             summed: over how much of what the layer sums up.
         """
+        split, is_copy = self._splits[reader.split], layer.name in self._copied
         result = layer.outputs[0]
         dropped = dict(plan.changes).get("without", ())
         operands: list[Tensor | Weight | None] = []
@@ -614,88 +554,74 @@ class _Rewriting:
                 operands.append(self._cut_weight(operand, box or whole(operand.shape)))
             else:
                 operands.append(self._box(operand, box or whole(operand.shape or ()), reader))
-        shape = sizes(plan.region)
-        tensor = replace(result, name=self._unique(result.name + suffix), shape=shape)
-        share = summed * math.prod(shape) / math.prod(result.shape or ())
+        shape, full = sizes(plan.region), result.shape or ()
+        suffix = text_of(plan.region, full) if is_copy else f"[{reader.part + 1}/{split.count}]"
+        tensor = replace(result, name=self.unique(result.name + suffix), shape=shape)
+        share = summed * math.prod(shape) / math.prod(full)
+        by = "" if is_copy else split.block.by
         made = replace(
             layer,
-            name=self._unique(layer.name + suffix),
+            name=self.unique(layer.name + suffix),
             inputs=_unique_of(operands, Tensor),
             outputs=(tensor,),
             weights=_unique_of(operands, Weight),
             operands=tuple(operands),
             origin=layer.name,
-            making=PartOf(plan.changes, plan.region, result.shape or (), by, share),
+            making=PartOf(plan.changes, plan.region, full, by, share),
         )
-        self._add(made, None if layer.name in self.copied else reader)
+        self.append(made, None if is_copy else reader)
         return tensor
 
     def _sum_layers(self, layer: Layer, split: _Split) -> None:
         tensor = layer.outputs[0]
         summands = []
-        for part, (entry, _) in enumerate(split.block.parts):
-            group: Group = (split.number, split.stage.get(layer.name, 0))
-            reader = _Reader(entry, group, split.number, part)
-            plan, summed = split.summand(layer, part)
-            suffix = f"[{part + 1}/{split.count}]"
-            summands.append(self._part(layer, plan, suffix, reader, split.block.by, summed))
+        for reader in self._readers(layer, split):
+            plan, summed = split.summand(layer, reader.part)
+            summands.append(self._part(layer, plan, reader, summed))
         activation = str(layer.settings.get("fused_activation_function", ""))
         self._whole(tensor, f"sum of {tensor.name}", summands, Sum(activation), split)
 
     def _whole(
-        self,
-        tensor: Tensor,
-        name: str,
-        parts: Sequence[Tensor],
-        making: Making,
-        split: _Split,
+        self, tensor: Tensor, name: str, parts: Sequence[Tensor], making: Making, split: _Split
     ) -> None:
         """Append a layer that puts a tensor together; it is copied unless it is a model output."""
-        origin = self._origins[tensor.name]
-        made = made_layer(self._unique(name), origin, parts, tensor, making, is_copied=True)
         is_output = any(output.name == tensor.name for output in self.graph.outputs)
-        entry = split.block.parts[-1][0]
-        self._add(made, _Reader(entry, None) if is_output else None)
-        self._made["whole", tensor.name] = tensor
+        place = Place(split.block.parts[-1][0], None) if is_output else None
+        self.made["whole", tensor.name] = self.make(name, tensor, parts, tensor, making, place)
 
     def _join(self, tensor: Tensor) -> None:
         """See to it that a tensor of the model can be read as a whole."""
         pieces = self._pieces.get(tensor.name)
-        if pieces is None or ("whole", tensor.name) in self._made:
+        if pieces is None or ("whole", tensor.name) in self.made:
             return
-        split = self.splits[pieces[0].split]
+        split = self._splits[pieces[0].at.split]
         parts = [self._crop(piece, piece.own) for piece in pieces]
         making = Join(split.axis[tensor.name])
         self._whole(tensor, f"join of {tensor.name}", parts, making, split)
-
-    @cached_property
-    def _makers(self) -> dict[str, Layer]:
-        return {tensor.name: layer for layer in self.graph.layers for tensor in layer.outputs}
 
     def _box(self, tensor: Tensor, box: Box, reader: _Reader) -> Tensor:
         """Return a tensor that has a box of another one, for a reader."""
         shape = tensor.shape or ()
         if tensor.name in self._pieces:
             return self._from_pieces(tensor, box, reader)
-        maker = self._makers.get(tensor.name)
+        maker = self.makers.get(tensor.name)
         reads_pieces = maker is not None and any(t.name in self._pieces for t in maker.inputs)
         if box == whole(shape) and not reads_pieces:
             return tensor
-        if maker is not None and maker.name in self.copied:
-            form = self.form_of(maker)
-            plan = part_of(form, maker, box) if form else None
+        if maker is not None and maker.name in self._copied:
+            plan = part_of(self._form_of(maker), maker, box)
             if plan is not None and plan.region == box:
                 key = ("copy", tensor.name, box, reader)
-                if key not in self._made:
-                    self._made[key] = self._part(maker, plan, text_of(box, shape), reader)
-                return self._made[key]
+                if key not in self.made:
+                    self.made[key] = self._part(maker, plan, reader)
+                return self.made[key]
         if box == whole(shape):
             return tensor
-        at = reader
+        at: Place = reader
         if maker is None:
-            at = _Reader(self._source(reader), _INPUTS)
-        elif maker.name in self._entry:
-            at = _Reader(self._entry[maker.name], self._group.get(maker.name))
+            at = Place(self._source(reader), _INPUTS)
+        elif maker.name in self.entry_of:
+            at = Place(self.entry_of[maker.name], self.group_of.get(maker.name))
         if at.entry == reader.entry:
             at = reader
         return self._cropped(tensor, box, whole(shape), at)
@@ -704,17 +630,17 @@ class _Rewriting:
         """Return the entry where frames enter."""
         inputs = {tensor.name for tensor in self.graph.inputs}
         readers = (
-            self._entry[layer.name]
+            self.entry_of[layer.name]
             for layer in self._layers
-            if layer.name in self._entry and any(t.name in inputs for t in layer.inputs)
+            if layer.name in self.entry_of and any(t.name in inputs for t in layer.inputs)
         )
         return next(readers, reader.entry)
 
     def _from_pieces(self, tensor: Tensor, box: Box, reader: _Reader) -> Tensor:
         pieces = self._pieces[tensor.name]
         for piece in pieces:
-            is_same_part = (piece.split, piece.part) == (reader.split, reader.part)
-            if contains(piece.usable, box) and (is_same_part or piece.entry == reader.entry):
+            is_same_part = (piece.at.split, piece.at.part) == (reader.split, reader.part)
+            if contains(piece.usable, box) and (is_same_part or piece.at.entry == reader.entry):
                 return self._crop(piece, box, reader)
         if box == whole(tensor.shape or ()):
             self._join(tensor)
@@ -724,34 +650,27 @@ class _Rewriting:
         if len(parts) == 1:
             return parts[0]
         key = ("join", tensor.name, box, reader.entry, reader.group)
-        if key not in self._made:
-            name = self._unique(tensor.name + text_of(box, tensor.shape or ()))
+        if key not in self.made:
+            name = self.unique(tensor.name + text_of(box, tensor.shape or ()))
             joined = replace(tensor, name=name, shape=sizes(box))
-            making = Join(self.splits[pieces[0].split].axis[tensor.name])
-            origin = self._origins[tensor.name]
-            layer = made_layer(self._unique(f"join of {name}"), origin, parts, joined, making)
-            self._add(layer, reader)
-            self._made[key] = joined
-        return self._made[key]
+            making = Join(self._splits[pieces[0].at.split].axis[tensor.name])
+            self.made[key] = self.make(f"join of {name}", tensor, parts, joined, making, reader)
+        return self.made[key]
 
     def _crop(self, piece: _Piece, box: Box, reader: _Reader | None = None) -> Tensor:
         """Return a tensor with a box of a piece, made where the piece is, or at its reader's."""
         if box == piece.region:
             return piece.tensor
-        at = reader or _Reader(piece.entry, piece.group)
-        return self._cropped(piece.tensor, box, piece.region, at)
+        return self._cropped(piece.tensor, box, piece.region, reader or piece.at)
 
-    def _cropped(self, tensor: Tensor, box: Box, region: Box, at: _Reader) -> Tensor:
+    def _cropped(self, tensor: Tensor, box: Box, region: Box, at: Place) -> Tensor:
         key = ("crop", tensor.name, box, at.entry, at.group)
-        if key not in self._made:
+        if key not in self.made:
             place = within(box, region)
-            name = self._unique(tensor.name + text_of(place, tensor.shape or ()))
+            name = self.unique(tensor.name + text_of(place, tensor.shape or ()))
             made = replace(tensor, name=name, shape=sizes(box))
-            origin = self._origins.get(tensor.name, "")
-            crop = made_layer(self._unique(f"crop of {name}"), origin, [tensor], made, Crop(place))
-            self._add(crop, at)
-            self._made[key] = made
-        return self._made[key]
+            self.made[key] = self.make(f"crop of {name}", tensor, [tensor], made, Crop(place), at)
+        return self.made[key]
 
     def _cut_weight(self, weight: Weight, box: Box) -> Weight:
         if box == whole(weight.shape):
@@ -761,7 +680,7 @@ class _Rewriting:
             shape = sizes(box)
             self._weights[key] = replace(
                 weight,
-                name=self._unique(weight.name + text_of(box, weight.shape)),
+                name=self.unique(weight.name + text_of(box, weight.shape)),
                 shape=shape,
                 nbytes=values_bytes(weight.dtype, shape),
                 part=StoredPart(box, weight.shape, weight.name),
@@ -769,44 +688,8 @@ class _Rewriting:
         return self._weights[key]
 
 
-def unique_name(name: str, names: set[str]) -> str:
-    """Return a name that is not among others, and add it to them."""
-    while name in names:
-        name += "'"
-    names.add(name)
-    return name
-
-
 _T = TypeVar("_T", Tensor, Weight)
 
 
 def _unique_of(operands: Iterable[Tensor | Weight | None], kind: type[_T]) -> tuple[_T, ...]:
     return tuple(dict.fromkeys(one for one in operands if isinstance(one, kind)))
-
-
-def made_layer(
-    name: str,
-    origin: str,
-    tensors: Sequence[Tensor],
-    result: Tensor,
-    making: Making,
-    *,
-    is_copied: bool = False,
-) -> Layer:
-    """Return a layer that no model file has.
-
-    Args:
-        origin: name of the layer that makes the tensor which it changes.
-    """
-    return Layer(
-        name=name,
-        op=type(making).__name__,
-        inputs=_unique_of(tensors, Tensor),
-        outputs=(result,),
-        weights=(),
-        record=b"",
-        operands=tuple(tensors),
-        origin=origin,
-        making=making,
-        is_copied=is_copied,
-    )

@@ -35,6 +35,7 @@ from rankslice.frontend.partition.partition import Partition, in_turns, kept, pa
 from rankslice.frontend.plan.make_plan import make_plan
 from rankslice.frontend.plan.surge_route import join_ranks, with_surge
 from rankslice.frontend.rewriting.conversions import Sent, find_wires, with_conversions
+from rankslice.frontend.rewriting.made_layers import Rewritten
 from rankslice.frontend.rewriting.split import split_layers
 from rankslice.session.building.build_options import BuildOptions
 
@@ -108,6 +109,14 @@ class _Placed:
     ) -> tuple[_Placed, tuple[ChosenWeights, ...]]:
         placements, weights = weigh(self.mapping, self.placements, plan, times, source)
         return replace(self, placements=placements), weights
+
+    def rewritten(self, made: Rewritten) -> _Placed:
+        return replace(
+            self,
+            assignment=made.assignment,
+            group_of=made.group_of,
+            warnings=(*self.warnings, *made.warnings),
+        )
 
 
 def usual_engines(formats: Formats) -> list[str]:
@@ -273,7 +282,7 @@ def _converted(
     on_step("converting channels")
     kind = format_of(loaded.graph)
     integers = [tensor for tensor in loaded.graph.tensors if "int8" in wires.kinds(tensor.name)]
-    wired = with_conversions(
+    wired, sent = with_conversions(
         loaded.graph,
         placed.assignment,
         placed.group_of,
@@ -281,19 +290,12 @@ def _converted(
         scales(loaded, integers),
     )
     assert kind.with_made_layers
-    model: Model = kind.with_made_layers(loaded, wired.graph.graph)
-    placed = replace(
-        placed,
-        assignment=wired.graph.assignment,
-        group_of=wired.graph.group_of,
-        warnings=(*placed.warnings, *wired.graph.warnings),
-    )
+    model: Model = kind.with_made_layers(loaded, wired.graph)
+    placed = placed.rewritten(wired)
     converted = _planned(model, placed, job.source, job.sink, options.literally)
-    conversions = (
-        WireConversion(one.tensor.name, one.sent.name, one.sent.dtype) for one in wired.sent
-    )
+    conversions = (WireConversion(one.tensor.name, one.sent.name, one.sent.dtype) for one in sent)
     plan = replace(converted.plan, conversions=tuple(conversions))
-    return replace(converted, plan=plan, sent=wired.sent, unconverted=loaded)
+    return replace(converted, plan=plan, sent=sent, unconverted=loaded)
 
 
 _RAW = "leave float32 with --wire none"
@@ -422,9 +424,7 @@ def _with_parts(model: Model, placed: _Placed) -> tuple[Model, _Placed]:
     forms = kind.forms(model)
     split = split_layers(model.graph, placed.assignment, forms, kind.channels_last)
     changed: Model = kind.with_made_layers(model, split.graph)
-    return changed, replace(
-        placed, assignment=split.assignment, group_of=split.group_of, warnings=split.warnings
-    )
+    return changed, placed.rewritten(split)
 
 
 def _planned(

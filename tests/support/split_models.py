@@ -14,7 +14,8 @@ from rankslice.frontend.formats import format_of, read_model, submodel_files
 from rankslice.frontend.formats.model_format import Model
 from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.partition import Partition, partition
-from rankslice.frontend.rewriting.split import Rewritten, split_layers
+from rankslice.frontend.rewriting.made_layers import Rewritten
+from rankslice.frontend.rewriting.split import split_layers
 
 CLOSE = 1e-5
 """How much a float may differ from the unsliced model's, of the range of the tensor."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 from onnx import GraphProto, TensorProto, helper, numpy_helper
 
@@ -25,13 +27,12 @@ from rankslice.frontend.rewriting.regions import (
     Reshaped,
     Scaled,
     Sliced,
-    Spread,
-    Transposed,
     Window,
     Windowed,
     reduced,
     result_shape,
     shape_of,
+    transposed,
 )
 
 _ELEMENTWISE = """
@@ -46,6 +47,9 @@ _REDUCTIONS = """
     ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd
     ReduceSum ReduceSumSquare
 """
+_GLOBAL_POOLS = """
+    GlobalAveragePool GlobalLpPool GlobalMaxPool com.microsoft.QLinearGlobalAveragePool
+"""
 _NUMPY_BROADCASTS, _RESIZE_HAS_SIZES, _SOFTMAX_HAS_ONE_AXIS = 7, 11, 13
 """From these versions of ONNX's operators on."""
 _MAX_SETTINGS = 1024
@@ -54,21 +58,10 @@ _MAX_SETTINGS = 1024
 
 def onnx_forms(model: OnnxModel) -> FormOf:
     """Return what is known of a model's layers: of their operators in its version of these."""
-    known = _Known(model)
-    forms: dict[str, Form | None] = {}
-
-    def form(layer: Layer) -> Form | None:
-        if layer.name not in forms:
-            forms[layer.name] = _form(layer, known)
-        return forms[layer.name]
-
-    return form
+    return partial(_form, _Known(model))
 
 
-def _form(layer: Layer, known: _Known) -> Form | None:
-    tensors = (*layer.inputs, *layer.outputs[:1])
-    if any(tensor.shape is None for tensor in tensors):
-        return None
+def _form(known: _Known, layer: Layer) -> Form | None:
     if known.opset < _NUMPY_BROADCASTS and len(layer.operands) > 1 and _is_elementwise(layer):
         return None
     if make := _FORMS.get(layer.op):
@@ -117,90 +110,70 @@ def _has_one_value(layer: Layer, *operands: int) -> bool:
     return all(math.prod(shape_of(layer, operand)) == 1 for operand in operands)
 
 
-def _setting(layer: Layer, name: str, default: int) -> int:
-    value = layer.settings.get(name, default)
-    return value if isinstance(value, int) else default
-
-
 def _settings(layer: Layer, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
     value = layer.settings.get(name, default)
     return tuple(int(one) for one in value) if isinstance(value, tuple) else default
 
 
 def _axis(layer: Layer, default: int) -> int:
-    return _setting(layer, "axis", default) % len(result_shape(layer))
+    return layer.number("axis", default) % len(result_shape(layer))
 
 
-def _windows(layer: Layer, kernel: tuple[int, ...], data: int) -> tuple[Window, ...] | None:
+def _windows(layer: Layer, kernel: tuple[int, ...]) -> tuple[Window, ...] | None:
     """Return the window by axis; ``None`` if its padding is not a plain one."""
     count = len(kernel)
     strides = _settings(layer, "strides", (1,) * count)
     dilations = _settings(layer, "dilations", (1,) * count)
     pads = _settings(layer, "pads", (0,) * 2 * count)
-    shape, result = shape_of(layer, data)[2:], result_shape(layer)[2:]
-    if _setting(layer, "ceil_mode", 0) and _setting(layer, "count_include_pad", 0):
+    if layer.number("ceil_mode") and layer.number("count_include_pad"):
         return None
     automatic = str(layer.settings.get("auto_pad", "NOTSET"))
     windows = []
-    for axis in range(count):
+    sides = zip(shape_of(layer, 0)[2:], result_shape(layer)[2:], strict=True)
+    for axis, (shape, result) in enumerate(sides):
         size = (kernel[axis] - 1) * dilations[axis] + 1
-        before, after = pads[axis], pads[count + axis]
-        # What ceil_mode and SAME add shows in the size of the result.
-        span = (result[axis] - 1) * strides[axis] + size
-        if automatic.startswith("SAME"):
-            total = max(span - shape[axis], 0)
-            before = total // 2 if automatic == "SAME_UPPER" else total - total // 2
-        elif automatic == "VALID":
-            before = 0
-        after = max(span - shape[axis] - before, 0)
-        windows.append(Window(size, strides[axis], before, after))
+        before = {"NOTSET": pads[axis], "VALID": 0}.get(automatic)
+        window = Window.over(size, strides[axis], shape, result, before)
+        if automatic == "SAME_LOWER":
+            window = replace(window, before=window.after, after=window.before)
+        windows.append(window)
     return tuple(windows)
 
 
-def _convolution(data: int = 0, weights: int = 1, **others: tuple[int, ...]) -> _Make:
+def _convolution(
+    weights: int = 1, per_output: tuple[int, ...] = (), biases: tuple[int, ...] = ()
+) -> _Make:
     """Return the form of a convolution: its filters are [outputs, inputs, *window]."""
-    per_output = others.get("per_output", ())
-    biases = others.get("biases", ())
 
     def make(layer: Layer) -> Form | None:
         shape = shape_of(layer, weights)
-        windows = _windows(layer, shape[2:], data)
+        windows = _windows(layer, shape[2:])
         if windows is None:
             return None
-        return Windowed(
-            tuple(range(2, len(shape))),
-            windows,
-            1,
-            Filters(
-                weights,
-                0,
-                1,
-                _setting(layer, "group", 1),
-                dict.fromkeys((*per_output, *biases), 0),
-                biases,
-            ),
-        )
+        of_outputs = dict.fromkeys((*per_output, *biases), 0)
+        filters = Filters(weights, 0, 1, layer.number("group", 1), of_outputs, biases)
+        return Windowed(tuple(range(2, len(shape))), windows, 1, filters)
 
     return make
 
 
 def _pool(layer: Layer) -> Form | None:
     kernel = _settings(layer, "kernel_shape", ())
-    windows = _windows(layer, kernel, 0)
+    windows = _windows(layer, kernel)
     axes = tuple(range(2, 2 + len(kernel)))
     return Windowed(axes, windows, 1) if windows else None
 
 
 def _gemm(layer: Layer) -> Form:
     return Product(
-        turns_left=bool(_setting(layer, "transA", 0)),
-        turns_right=bool(_setting(layer, "transB", 0)),
+        turns_left=bool(layer.number("transA")),
+        turns_right=bool(layer.number("transB")),
         biases=(2,) if len(layer.operands) > 2 else (),
     )
 
 
 def _quantiser(layer: Layer) -> Form | None:
-    if _setting(layer, "block_size", 0):
+    if layer.number("block_size"):
         return None
     axis = _axis(layer, 1) if len(result_shape(layer)) > 1 else 0
     return Elementwise(along={1: axis, 2: axis})
@@ -212,7 +185,7 @@ def _normalised_from(layer: Layer) -> Form:
 
 
 def _batch_normalised(layer: Layer) -> Form | None:
-    if _setting(layer, "training_mode", 0) or not _setting(layer, "spatial", 1):
+    if layer.number("training_mode") or not layer.number("spatial", 1):
         return None
     return Elementwise(along=dict.fromkeys(range(1, 5), 1))
 
@@ -234,19 +207,19 @@ def _reduction(layer: Layer, known: _Known) -> Form | None:
     axes = known.integers(layer, 1, "axes")
     if axes is None and not _is_omitted(layer, 1):
         return None
-    if not axes and _setting(layer, "noop_with_empty_axes", 0):
+    if not axes and layer.number("noop_with_empty_axes"):
         return None
-    keeps = bool(_setting(layer, "keepdims", 1))
+    keeps = bool(layer.number("keepdims", 1))
     return reduced(layer, [axis % rank for axis in axes or range(rank)], keeps)
 
 
 def _largest(layer: Layer) -> Form:
-    axis = _setting(layer, "axis", 0) % len(shape_of(layer, 0))
-    return reduced(layer, [axis], bool(_setting(layer, "keepdims", 1)))
+    axis = layer.number("axis") % len(shape_of(layer, 0))
+    return reduced(layer, [axis], bool(layer.number("keepdims", 1)))
 
 
 def _global_pool(layer: Layer) -> Form | None:
-    if _setting(layer, "channels_last", 0):
+    if layer.number("channels_last"):
         return None
     return reduced(layer, range(2, len(shape_of(layer, 0))))
 
@@ -263,28 +236,23 @@ def _squeeze(layer: Layer) -> Form | None:
 
 def _gather(layer: Layer) -> Form:
     data, index = shape_of(layer, 0), shape_of(layer, 1)
-    axis = _setting(layer, "axis", 0) % len(data)
+    axis = layer.number("axis") % len(data)
     places = range(axis, axis + len(index))
     behind = range(places.stop, places.stop + len(data) - axis - 1)
     return Following({0: (*range(axis), None, *behind), 1: tuple(places)})
 
 
-def _expand(layer: Layer) -> Form | None:
+def _repeated(layer: Layer) -> Form:
     shape, result = shape_of(layer, 0), result_shape(layer)
     ahead = len(result) - len(shape)
     pairs = zip(shape, result[ahead:], strict=True)
     axes = tuple(ahead + n if one == two else None for n, (one, two) in enumerate(pairs))
-    return Following({0: axes}, is_told=True)
-
-
-def _tile(layer: Layer) -> Form:
-    pairs = zip(shape_of(layer, 0), result_shape(layer), strict=True)
-    return Following({0: tuple(n if one == two else None for n, (one, two) in enumerate(pairs))})
+    return Following({0: axes}, is_told=layer.op == "Expand")
 
 
 def _blocks(layer: Layer) -> Form:
     """Return the form of what moves blocks of an image to its channels, or back."""
-    size = _setting(layer, "blocksize", 1)
+    size = layer.number("blocksize", 1)
     factor = (size, 1) if layer.op == "DepthToSpace" else (1, size)
     return Scaled(((1, 1), (0, 0), factor, factor))
 
@@ -356,9 +324,12 @@ def _pad(layer: Layer, known: _Known) -> Form | None:
 
 
 def _spread(layer: Layer) -> Form | None:
-    if _setting(layer, "group", 1) != 1:
+    """Return the form of a transposed convolution: only channels are split."""
+    if layer.number("group", 1) != 1:
         return None
-    return Spread(Filters(1, 1, 0, per_output={2: 0}, biases=(2,)))
+    axes = tuple(range(2, len(result_shape(layer))))
+    filters = Filters(1, 1, 0, per_output={2: 0}, biases=(2,))
+    return Windowed(axes, (None,) * len(axes), 1, filters)
 
 
 def _integer_product(layer: Layer) -> Form | None:
@@ -373,7 +344,7 @@ def _quantised_product(layer: Layer) -> Form | None:
 
 def _transpose(layer: Layer) -> Form:
     rank = len(result_shape(layer))
-    return Transposed(_settings(layer, "perm", tuple(reversed(range(rank)))))
+    return transposed(_settings(layer, "perm", tuple(reversed(range(rank)))))
 
 
 _Make = Callable[[Layer], Form | None]
@@ -385,9 +356,10 @@ _FORMS: dict[str, _Make] = {
     "BatchNormalization": _batch_normalised,
     "InstanceNormalization": _instance_normalised,
     "LRN": lambda layer: Elementwise(mixes=(1,)),
-    "LayerNormalization": _normalised_from,
-    "RMSNormalization": _normalised_from,
-    "SimplifiedLayerNormalization": _normalised_from,
+    **dict.fromkeys(
+        ("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization"),
+        _normalised_from,
+    ),
     "com.microsoft.SkipLayerNormalization": lambda layer: Elementwise(
         mixes=(len(result_shape(layer)) - 1,)
     ),
@@ -396,44 +368,37 @@ _FORMS: dict[str, _Make] = {
     "Conv": _convolution(biases=(2,)),
     "ConvInteger": _convolution(per_output=(3,)),
     "ConvTranspose": _spread,
-    "QLinearConv": _convolution(0, 3, per_output=(4, 5), biases=(8,)),
-    "AveragePool": _pool,
-    "LpPool": _pool,
-    "MaxPool": _pool,
-    "GlobalAveragePool": _global_pool,
-    "GlobalLpPool": _global_pool,
-    "GlobalMaxPool": _global_pool,
+    "QLinearConv": _convolution(3, per_output=(4, 5), biases=(8,)),
+    **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool),
+    **dict.fromkeys(_GLOBAL_POOLS.split(), _global_pool),
     "Gemm": _gemm,
     "MatMul": lambda layer: Product(),
     "MatMulInteger": _integer_product,
     "QLinearMatMul": _quantised_product,
     "Concat": lambda layer: Concatenated(_axis(layer, 1)),
-    "DepthToSpace": _blocks,
-    "Expand": _expand,
-    "Flatten": _reshape,
+    **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _blocks),
+    **dict.fromkeys(("Expand", "Tile"), _repeated),
+    **dict.fromkeys(("Flatten", "Reshape", "Unsqueeze"), _reshape),
     "Gather": _gather,
-    "Reshape": _reshape,
-    "SpaceToDepth": _blocks,
     "Split": lambda layer: Divided(0, _axis(layer, 0)),
     "Squeeze": _squeeze,
-    "Tile": _tile,
-    "Unsqueeze": _reshape,
     "Transpose": _transpose,
-    "com.microsoft.QLinearAdd": lambda layer: Elementwise(parameters=(1, 2, 4, 5, 6, 7)),
-    "com.microsoft.QLinearMul": lambda layer: Elementwise(parameters=(1, 2, 4, 5, 6, 7)),
-    "com.microsoft.QLinearLeakyRelu": lambda layer: Elementwise(parameters=(1, 2, 3, 4)),
-    "com.microsoft.QLinearSigmoid": lambda layer: Elementwise(parameters=(1, 2, 3, 4)),
-    "com.microsoft.QLinearGlobalAveragePool": _global_pool,
+    **dict.fromkeys(
+        ("com.microsoft.QLinearAdd", "com.microsoft.QLinearMul"),
+        lambda layer: Elementwise(parameters=(1, 2, 4, 5, 6, 7)),
+    ),
+    **dict.fromkeys(
+        ("com.microsoft.QLinearLeakyRelu", "com.microsoft.QLinearSigmoid"),
+        lambda layer: Elementwise(parameters=(1, 2, 3, 4)),
+    ),
     "com.microsoft.QLinearConcat": lambda layer: Concatenated(_axis(layer, 1), 2, 3),
 }
 
 _TOLD: dict[str, _Told] = {
     **dict.fromkeys(_REDUCTIONS.split(), _reduction),
-    "LogSoftmax": _softmax,
+    **dict.fromkeys(("LogSoftmax", "Softmax"), _softmax),
+    **dict.fromkeys(("Resize", "Upsample"), _resize),
     "Pad": _pad,
-    "Resize": _resize,
     "Slice": _slice,
-    "Softmax": _softmax,
-    "Upsample": _resize,
 }
 """Of operators whose settings are operands, or depend on the version."""

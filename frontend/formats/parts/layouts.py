@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from rankslice.framework.graph import Graph, Layer, Tensor, Transpose
+from rankslice.framework.graph import Graph, Layer, Tensor, Transpose, unique_name
 from rankslice.frontend.formats import format_of
 from rankslice.frontend.formats.model_format import Model
-from rankslice.frontend.rewriting.split import made_layer
+from rankslice.frontend.rewriting.made_layers import made_layer
+from rankslice.frontend.rewriting.regions import inverse
 
 MAKERS = ("onnx",)
 """Formats of parts that can get such a layer."""
@@ -23,42 +24,40 @@ def permuted(tensor: Tensor, permutation: Sequence[int], name: str = "") -> Tens
     return replace(tensor, name=name or tensor.name, shape=shape, symbols=symbols)
 
 
-def inverse(permutation: Sequence[int]) -> tuple[int, ...]:
-    return tuple(permutation.index(axis) for axis in range(len(permutation)))
-
-
 def with_permuted_inputs(
     model: Model, permutations: Mapping[str, Sequence[int]]
 ) -> tuple[Model, dict[str, str]]:
     """Return a model whose inputs have other layouts, and their new names by the old ones."""
-    renamed: dict[str, str] = {}
-    inputs: list[Tensor] = []
+    graph, names = model.graph, model.graph.names
+    brought: dict[str, Tensor] = {}
     made: list[Layer] = []
-    for tensor in model.graph.inputs:
-        permutation = permutations.get(tensor.name, ())
-        if permutation:
-            renamed[tensor.name] = _unused(model, f"{tensor.name} before its layout changes")
-            brought = permuted(tensor, inverse(permutation), renamed[tensor.name])
-            name = _unused(model, f"layout of {tensor.name}")
-            made.append(_transpose(name, brought, tensor, permutation))
-            inputs.append(brought)
-        else:
-            inputs.append(tensor)
-    graph = replace(model.graph, inputs=tuple(inputs), layers=(*made, *model.graph.layers))
-    return _with_graph(model, graph), renamed
+    for tensor in graph.inputs:
+        if permutation := permutations.get(tensor.name):
+            name = unique_name(f"{tensor.name} before its layout changes", names)
+            brought[tensor.name] = permuted(tensor, inverse(permutation), name)
+            made.append(_transpose(brought[tensor.name], tensor, tensor, permutation, names))
+    inputs = tuple(brought.get(tensor.name, tensor) for tensor in graph.inputs)
+    graph = replace(graph, inputs=inputs, layers=(*made, *graph.layers))
+    return _with_graph(model, graph), {old: new.name for old, new in brought.items()}
 
 
 def with_permuted_output(
     model: Model, name: str, permutation: Sequence[int]
 ) -> tuple[Model, Tensor]:
     """Return a model with one more output, which has another layout than one that it has."""
-    graph = model.graph
+    graph, names = model.graph, model.graph.names
     source = next(tensor for tensor in graph.outputs if tensor.name == name)
-    result = permuted(source, permutation, _unused(model, f"{name} in another layout"))
-    made = _transpose(_unused(model, f"layout of {name}"), source, result, permutation)
-    layers = (*graph.layers, made)
+    result = permuted(source, permutation, unique_name(f"{name} in another layout", names))
+    layers = (*graph.layers, _transpose(source, result, source, permutation, names))
     graph = replace(graph, layers=layers, outputs=(*graph.outputs, result))
     return _with_graph(model, graph), result
+
+
+def _transpose(
+    source: Tensor, result: Tensor, changed: Tensor, permutation: Sequence[int], names: set[str]
+) -> Layer:
+    name = unique_name(f"layout of {changed.name}", names)
+    return made_layer(name, "", [source], result, Transpose(tuple(permutation)))
 
 
 def _with_graph(model: Model, graph: Graph) -> Model:
@@ -66,16 +65,3 @@ def _with_graph(model: Model, graph: Graph) -> Model:
     assert with_made_layers
     changed: Model = with_made_layers(model, graph)
     return changed
-
-
-def _transpose(name: str, source: Tensor, result: Tensor, permutation: Sequence[int]) -> Layer:
-    return made_layer(name, "", [source], result, Transpose(tuple(permutation)))
-
-
-def _unused(model: Model, name: str) -> str:
-    graph = model.graph
-    taken = {layer.name for layer in graph.layers}
-    taken |= {tensor.name for layer in graph.layers for tensor in (*layer.inputs, *layer.outputs)}
-    while name in taken:
-        name += "'"
-    return name

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TypeVar
 
 from rankslice.framework.engines import engines_for
 from rankslice.framework.errors import (
@@ -23,7 +22,6 @@ from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 from rankslice.frontend.formats.model_format import Model
 from rankslice.frontend.formats.parts.layouts import (
     MAKERS,
-    inverse,
     permuted,
     with_permuted_inputs,
     with_permuted_output,
@@ -35,8 +33,7 @@ from rankslice.frontend.formats.parts.spec import (
     PartSpec,
     parse_parts_yaml,
 )
-
-_Item = TypeVar("_Item", Tensor, Weight)
+from rankslice.frontend.rewriting.regions import inverse
 
 
 @dataclass(frozen=True)
@@ -123,10 +120,10 @@ def read_parts(
     joining = _Joining(path, file, sizes, chosen or {})
     mistakes = CollectedMistakes()
     for spec in file.parts:
-        mistakes.catch(lambda spec=spec: joining.add(spec))  # type: ignore[misc]
-    mistakes.catch(joining.check_outputs)
+        mistakes.catch(partial(joining.add, spec))
+    mistakes.catch(lambda: raise_mistakes(joining.output_mistakes()))
     mistakes.raise_all()
-    return PartsModel(path, joining.graph(), tuple(joining.parts), sizes)
+    return PartsModel(path, joining.graph(), tuple(joining.parts.values()), sizes)
 
 
 def for_engines(model: PartsModel, engines: Mapping[str, Collection[str]]) -> PartsModel:
@@ -151,7 +148,7 @@ class _Joining:
         self, path: Path, file: PartsFile, sizes: GivenSizes, chosen: Mapping[str, str]
     ) -> None:
         self._path, self._file, self._sizes, self._chosen = path, file, sizes, chosen
-        self.parts: list[ReadPart] = []
+        self.parts: dict[str, ReadPart] = {}
         self._failed: set[str] = set()
         self._tensors: dict[str, Tensor] = {}
         """What feeds parts, and the outputs, by the names in the whole model."""
@@ -202,7 +199,7 @@ class _Joining:
         for tensor in graph.outputs:
             whole = part.whole(tensor.name)
             self._tensors[whole] = replace(tensor, name=whole)
-        self.parts.append(part)
+        self.parts[spec.name] = part
         self._failed.discard(spec.name)
 
     def _alternative(
@@ -232,13 +229,12 @@ class _Joining:
     def _permuted(self, spec: PartSpec, name: str, feed: Feed) -> str:
         """Let the part that feeds an input change the layout; return the name of the result."""
         where = f"{self._path.name}: parts.{spec.name}.layouts.{name}"
-        place = next((n for n, read in enumerate(self.parts) if read.part.name == feed.part), None)
-        if place is None or self.parts[place].part.format not in MAKERS:
+        source = self.parts.get(feed.part)
+        if source is None or source.part.format not in MAKERS:
             found = f"only parts in {joined(MAKERS, 'or')} can change a layout"
             raise RankSliceError(Mistake(where, f"{found}, and neither side is one"))
-        source = self.parts[place]
         model, made = with_permuted_output(source.model, feed.tensor, feed.permutation)
-        self.parts[place] = source = replace(source, model=model)
+        self.parts[feed.part] = source = replace(source, model=model)
         whole = source.whole(made.name)
         self._tensors[whole] = replace(made, name=whole)
         return whole
@@ -310,17 +306,16 @@ class _Joining:
             where = f"{self._path.name}: parts.{spec.name}.inputs.{name}"
             source = self._tensors.get(self._whole(feed))
             if source is None and feed.part:
-                made = next(read for read in self.parts if read.part.name == feed.part)
-                yield _no_output(where, feed.tensor, made)
+                yield _no_output(where, feed.tensor, self.parts[feed.part])
             elif source is not None and len(source.shape or ()) < len(feed.permutation):
                 found = f"{quoted(feed.tensor)} has no four dimensions: {_kind(source)}"
                 yield Mistake(where, f"{found}, so it has no layout {feed.layout}")
             elif source is not None and (
                 _kind(permuted(source, feed.permutation)) != _kind(own[name])
             ):
-                maker = next((r for r in self.parts if r.part.name == feed.part), None)
-                says = f"{quoted(feed.tensor)} of {maker.model.graph.name}" if maker else ""
-                says = says or self._says.get(feed.tensor, feed.tensor)
+                says = self._says.get(feed.tensor, feed.tensor)
+                if maker := self.parts.get(feed.part):
+                    says = f"{quoted(feed.tensor)} of {maker.model.graph.name}"
                 found = f"{says} is {_kind(source)}, but {quoted(name)} of {graph.name} is"
                 expected = "expected the same" + (f" after {feed.layout}" if feed.layout else "")
                 fitting = [
@@ -332,11 +327,7 @@ class _Joining:
                 hint = f": layouts: {{{name}: {fitting[0]}}} changes it" if fitting else ""
                 yield Mistake(where, f"{found} {_kind(own[name])}", expected + hint)
 
-    def check_outputs(self) -> None:
-        raise_mistakes(self._output_mistakes())
-
-    def _output_mistakes(self) -> Iterator[Mistake]:
-        read = {part.part.name: part for part in self.parts}
+    def output_mistakes(self) -> Iterator[Mistake]:
         wanted = [(f"outputs.{name}", feed) for name, feed in self._file.outputs.items()]
         wanted += [
             (f"parts.{part.name}.inputs.{name}", feed)
@@ -344,9 +335,9 @@ class _Joining:
             for name, feed in part.inputs.items()
         ]
         for path, feed in wanted:
-            if feed.part not in read:
+            if feed.part not in self.parts:
                 continue
-            part, where = read[feed.part], f"{self._path.name}: {path}"
+            part, where = self.parts[feed.part], f"{self._path.name}: {path}"
             graph, own = part.model.graph, part.outputs.get(feed.tensor)
             made = {tensor.name for layer in graph.layers for tensor in layer.outputs}
             if own is None:
@@ -356,10 +347,10 @@ class _Joining:
                 yield Mistake(where, f"no layer of {graph.name} makes {quoted(feed.tensor)}")
 
     def graph(self) -> Graph:
-        feeds = [feed for part in self.parts for feed in part.spec.inputs.values()]
+        parts = [*self.parts.values()]
+        feeds = [feed for part in parts for feed in part.spec.inputs.values()]
         brought = dict.fromkeys(feed.tensor for feed in feeds if not feed.part)
-        renaming = [_Renaming(part, self._tensors) for part in self.parts]
-        layers = [layer for one in renaming for layer in one.layers()]
+        layers = [layer for part in parts for layer in _Renaming(part, self._tensors).layers()]
         return Graph(
             name=self._path.name,
             format="yaml",
@@ -369,14 +360,14 @@ class _Joining:
             weights=tuple(dict.fromkeys(weight for layer in layers for weight in layer.weights)),
             bonds=tuple(
                 replace(bond, layers=tuple(f"{part.part.name}/{name}" for name in bond.layers))
-                for part in self.parts
+                for part in parts
                 for bond in part.model.graph.bonds
             ),
-            warnings=tuple(text for part in self.parts for text in part.model.graph.warnings),
+            warnings=tuple(text for part in parts for text in part.model.graph.warnings),
             quantised=tuple(
                 {
                     whole: replace(entry, name=whole)
-                    for part in reversed(self.parts)
+                    for part in reversed(parts)
                     for entry in part.model.graph.quantised
                     if (whole := part.whole(entry.name)) in brought
                 }.values()
@@ -394,22 +385,8 @@ class _Renaming:
 
     def layers(self) -> Iterator[Layer]:
         for name, layer in self._part.own_layers.items():
-            yield replace(
-                layer,
-                name=name,
-                part=self._part.part,
-                inputs=tuple(map(self._tensor, layer.inputs)),
-                outputs=tuple(map(self._tensor, layer.outputs)),
-                weights=tuple(map(self._weight, layer.weights)),
-                operands=tuple(
-                    None
-                    if item is None
-                    else self._weight(item)
-                    if isinstance(item, Weight)
-                    else self._tensor(item)
-                    for item in layer.operands
-                ),
-            )
+            own = layer.with_tensors(self._tensor, self._tensor, self._weight)
+            yield replace(own, name=name, part=self._part.part)
 
     def _tensor(self, tensor: Tensor) -> Tensor:
         name = self._part.whole(tensor.name)

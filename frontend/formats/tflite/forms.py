@@ -25,12 +25,12 @@ from rankslice.frontend.rewriting.regions import (
     Reshaped,
     Scaled,
     Sliced,
-    Transposed,
     Window,
     Windowed,
     reduced,
     result_shape,
     shape_of,
+    transposed,
 )
 
 _ELEMENTWISE = """
@@ -42,22 +42,13 @@ _ELEMENTWISE = """
 """
 _ALONG_LAST = "L2_NORMALIZATION LOCAL_RESPONSE_NORMALIZATION LOG_SOFTMAX SOFTMAX"
 _REDUCTIONS = "MEAN REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN REDUCE_PROD SUM"
-_SAME = 0
 _MAX_SETTING = 1 << 10  # bytes
 
 
 def tflite_form(layer: Layer) -> Form | None:
     make = _FORMS.get(layer.op)
-    tensors = (*layer.inputs, *layer.outputs[:1])
     is_plain = all(weight.data is not None for weight in layer.weights)
-    if make is None or not is_plain or any(tensor.shape is None for tensor in tensors):
-        return None
-    return make(layer)
-
-
-def _setting(layer: Layer, name: str, default: int = 0) -> int:
-    value = layer.settings.get(name, default)
-    return value if isinstance(value, int) else default
+    return make(layer) if make and is_plain else None
 
 
 def _constant(layer: Layer, operand: int) -> tuple[int, ...] | None:
@@ -76,7 +67,7 @@ def _is_hybrid(layer: Layer) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _OfWholeInput:
+class _OfWholeInput(Form):
     """A form of which only parts count that need all of operand 0."""
 
     form: Form
@@ -85,9 +76,6 @@ class _OfWholeInput:
         plan = self.form.part(layer, box)
         is_whole = plan and plan.operands[0] in (None, whole(shape_of(layer, 0)))
         return plan if is_whole else None
-
-    def summand(self, layer: Layer, begin: int, end: int) -> LayerPart | None:
-        return None
 
     def contracted(self, layer: Layer) -> tuple[int, int] | None:
         return self.form.contracted(layer)
@@ -100,14 +88,12 @@ class _OfWholeInput:
 
 
 def _windows(layer: Layer, kernel: Sequence[int]) -> tuple[Window, ...]:
-    is_same = _setting(layer, "padding") == _SAME
     windows = []
     for axis, letter, length in zip((1, 2), "hw", kernel, strict=True):
-        size = (length - 1) * _setting(layer, f"dilation_{letter}_factor", 1) + 1
-        stride = _setting(layer, f"stride_{letter}", 1)
-        span = (result_shape(layer)[axis] - 1) * stride + size
-        pads = max(span - shape_of(layer, 0)[axis], 0) if is_same else 0
-        windows.append(Window(size, stride, pads // 2, pads - pads // 2))
+        size = (length - 1) * layer.number(f"dilation_{letter}_factor", 1) + 1
+        stride = layer.number(f"stride_{letter}", 1)
+        sides = shape_of(layer, 0)[axis], result_shape(layer)[axis]
+        windows.append(Window.over(size, stride, *sides, before=None))  # none at all if VALID
     return tuple(windows)
 
 
@@ -122,21 +108,20 @@ def _convolution(layer: Layer) -> Form:
 
 
 def _pool(layer: Layer) -> Form:
-    kernel = (_setting(layer, "filter_height"), _setting(layer, "filter_width"))
+    kernel = (layer.number("filter_height"), layer.number("filter_width"))
     return Windowed((1, 2), _windows(layer, kernel), 3, sets_pads=False)
 
 
 def _fully_connected(layer: Layer) -> Form | None:
-    if _setting(layer, "weights_format") or len(shape_of(layer, 1)) != 2:
+    if layer.number("weights_format") or len(shape_of(layer, 1)) != 2:
         return None
     form = Product(turns_right=True, biases=(2,), flattens_left=True)
     return _OfWholeInput(form) if _is_hybrid(layer) else form
 
 
 def _batch_matmul(layer: Layer) -> Form:
-    form = Product(
-        turns_left=bool(_setting(layer, "adj_x")), turns_right=bool(_setting(layer, "adj_y"))
-    )
+    turns = bool(layer.number("adj_x")), bool(layer.number("adj_y"))
+    form = Product(0, 1, *turns)
     return _OfWholeInput(form) if _is_hybrid(layer) else form
 
 
@@ -155,7 +140,7 @@ def _reduction(layer: Layer) -> Form | None:
     axes, rank = _constant(layer, 1), len(shape_of(layer, 0))
     if not axes or not rank:
         return None
-    return reduced(layer, [a % rank for a in axes], bool(_setting(layer, "keep_dims")))
+    return reduced(layer, [a % rank for a in axes], bool(layer.number("keep_dims")))
 
 
 def _reshape(layer: Layer) -> Form | None:
@@ -165,11 +150,11 @@ def _reshape(layer: Layer) -> Form | None:
 
 def _transpose(layer: Layer) -> Form | None:
     permutation = _constant(layer, 1)
-    return Transposed(permutation) if permutation else None
+    return transposed(permutation) if permutation else None
 
 
 def _concatenation(layer: Layer) -> Form:
-    return Concatenated(_setting(layer, "axis") % len(result_shape(layer)))
+    return Concatenated(layer.number("axis") % len(result_shape(layer)))
 
 
 def _padded(layer: Layer) -> Form | None:
@@ -193,9 +178,9 @@ def _strided_slice(layer: Layer) -> Form | None:
     if not begins or not strides or min(strides) < 1:
         return None
     masks = ("ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
-    if any(_setting(layer, mask) for mask in masks):
+    if any(layer.number(mask) for mask in masks):
         return None
-    shape, mask = shape_of(layer, 0), _setting(layer, "begin_mask")
+    shape, mask = shape_of(layer, 0), layer.number("begin_mask")
     firsts = [
         0 if mask >> axis & 1 else _first(begin, shape[axis]) for axis, begin in enumerate(begins)
     ]
@@ -214,7 +199,7 @@ def _divided(layer: Layer) -> Form | None:
 
 
 def _resized(layer: Layer) -> Form | None:
-    if _setting(layer, "align_corners"):
+    if layer.number("align_corners"):
         return None
     sized = zip(shape_of(layer, 0), result_shape(layer), strict=True)
     times = [made // size if made % size == 0 else 0 for size, made in sized]

@@ -80,13 +80,13 @@ def test_all_mistakes_in_parts_are_listed_with_their_places(tmp_path: Path) -> N
         f"{at}[2].by: found 'row'; did you mean 'rows'?",
         f"{at}[2].halo: found 'x'; expected recompute or exchange",
         f"{at}[3].layers: found an empty list; expected {layers}",
-        f"{at}[3].share: found 0; expected a number above 0, such as 2",
+        f"{at}[3].share: found 0; expected a number above 0, and up to a million, such as 2",
         f"{at}[3]: unknown key 'shares'; did you mean 'share'?",
         f"{at}[4].layers[1]: found 3; expected {layers}",
         f"{at}[4].by: found 3; expected {ways}",
-        f"{at}[4].share: found true; expected a number above 0, such as 2",
+        f"{at}[4].share: found true; expected a number above 0, and up to a million, such as 2",
         f"{at}[5].layers: found 'a'; expected {layers}",
-        f"{at}[5].share: found inf; expected a number above 0, such as 2",
+        f"{at}[5].share: found inf; expected a number above 0, and up to a million, such as 2",
         "mapping.json: a_gpu[0]: found 1; expected the name of a layer",
     ] == mistakes_of(tmp_path, text)
 

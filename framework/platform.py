@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
+from rankslice.backend.runtime.job import Compression
+
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
@@ -107,6 +109,7 @@ class Link:
     """Megabits per second."""
     latency_ms: float
     wire: Wire = "none"
+    compress: Compression = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,11 @@ class Platform:
         pairs = [{"between": [one, other], **asdict(link)} for one, other, link in self.links]
         default = {"default": asdict(self.default_link)} if self.default_link else {}
         return {**default, "pairs": pairs}
+
+    def compresses(self, board: str) -> bool:
+        """Return whether messages between a board and another one are compressed."""
+        links = (self.link(board, other.name)[0] for other in self.boards if other.name != board)
+        return any(link is not None and link.compress != "none" for link in links)
 
     def link(self, board: str, other: str) -> tuple[Link | None, str]:
         """Return the link between two boards, if it is described, and where in the file."""

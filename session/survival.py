@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from rankslice.backend.runtime.errors import JobError
+from rankslice.backend.runtime.job import COMPRESSED
 from rankslice.backend.runtime.options import Preprocessing, preset_of
 from rankslice.framework.errors import Mistake, RankSliceError
 from rankslice.framework.files.ordinary_file import read_text
@@ -57,6 +58,7 @@ class BuiltWith:
     source_board: str | None
     literally: bool
     quantize: str
+    compress: Annotated[str | None, COMPRESSED]
     pixels: Annotated[Preprocessing, Only(_is_preset, "options of images")]
     most_turns: int
     """How many ranks may take turns: as many as in the mapping."""

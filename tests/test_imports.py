@@ -84,7 +84,7 @@ ADAPTERS = (
 )
 """They import heavy packages, and are imported inside functions themselves."""
 
-ON_BOARDS = OF_ENGINES | {"PIL", "cv2", "mpi4py", "numpy"}
+ON_BOARDS = OF_ENGINES | {"PIL", "cv2", "mpi4py", "numpy", "zstandard"}
 """What the runtime may import besides the standard library."""
 
 

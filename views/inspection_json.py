@@ -132,7 +132,7 @@ def _route(plan: Plan, costs: Iterable[RankCost]) -> _Object:
         ],
         "channels": [
             {
-                **_of(channel, "tensor", "source", "destination"),
+                **_of(channel, "tensor", "source", "destination", "compress"),
                 "bytes": tensors[channel.tensor].nbytes,
                 "open": tensors[channel.tensor].is_open,
             }

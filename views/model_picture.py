@@ -287,9 +287,10 @@ class _Drawing:
             for number, channel in enumerate(channels):
                 x = self.tensor_xs[channel.tensor]
                 y = self.rows[index].y - ROW * (len(channels) - number)
+                compressed = "" if channel.compress == "none" else f", {channel.compress}"
                 text = (
                     f"{size_of(tensors[channel.tensor])} from rank {channel.source}"
-                    f" to rank {channel.destination}{_frames(self.plan, channel)}:"
+                    f" to rank {channel.destination}{_frames(self.plan, channel)}{compressed}:"
                     f" {shortened(channel.tensor, _NAME)}"
                 )
                 tooltip = f"channel {channel.number}: {_full(channel.tensor)}"

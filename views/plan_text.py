@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from rankslice.backend.runtime.job import ALL, Tensor
 from rankslice.framework.plan import Plan, WireConversion
-from rankslice.framework.wording import bare, bytes_text, digits, first_of
+from rankslice.framework.wording import bare, bytes_text, digits, first_of, joined
 from rankslice.session.building.build import Build
 from rankslice.session.survival import Survival, fallback_lines
 from rankslice.views.content import Table
@@ -61,9 +62,11 @@ def _conversion(conversion: WireConversion) -> str:
 
 def _counts(route: Plan) -> str:
     count = "the fewest possible" if route.minimal else "perhaps not the fewest possible"
+    kinds = Counter(c.compress for c in route.channels if c.compress != "none")
+    compressed = [f"{number} compressed by {kind}" for kind, number in kinds.items()]
     return (
-        f"segments: {len(route.segments)} ({count}); channels: {len(route.channels)};"
-        f" window: {route.job.window}"
+        f"segments: {len(route.segments)} ({count}); channels: {len(route.channels)}"
+        f"{f' ({joined(compressed)})' if kinds else ''}; window: {route.job.window}"
     )
 
 

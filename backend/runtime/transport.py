@@ -42,10 +42,12 @@ class Lane:
     is_open: bool = False
     """Whether messages have lengths of their own."""
     spare: int = 0
-    """Bytes at the end of each slot that messages have only if :meth:`Transport.send_part` says."""
+    """Bytes at the end of each slot that messages have only if :meth:`Messages.send_part` says."""
+    number_bytes: int = 0
+    """Bytes of a number of the tensor, if messages are compressed; 0: they are not."""
 
     def usual(self, slot: int) -> NDArray[np.uint8]:
-        """View what :meth:`Transport.send` sends of a slot."""
+        """View what :meth:`Messages.send` sends of a slot."""
         return self.slots[slot][: self.slots[slot].nbytes - self.spare]
 
     @property
@@ -57,7 +59,7 @@ class Completion(NamedTuple):
     """A transfer that is over: its slot may be used again (sent), or holds a frame (received)."""
 
     lane: int
-    """Index in the list of lanes given to :meth:`Transport.open`."""
+    """Index in the list of lanes given to :meth:`Messages.open`."""
     slot: int
     """-1 for a finished :meth:`Transport.send_end`."""
     is_end: bool = False
@@ -66,11 +68,8 @@ class Completion(NamedTuple):
     """Length of a received message."""
 
 
-class Transport(Protocol):
+class Messages(Protocol):
     """Moves slots between ranks. One thread calls it at a time."""
-
-    rank: int
-    size: int
 
     def open(self, sends: Sequence[Lane], receives: Sequence[Lane]) -> None:
         """Set up all transfers of the job; nothing is allocated afterwards."""
@@ -89,6 +88,13 @@ class Transport(Protocol):
 
     def poll(self) -> tuple[list[Completion], list[Completion]]:
         """Move what can be moved, without blocking; return the finished sends and receives."""
+
+
+class Transport(Messages, Protocol):
+    """What else ranks need of each other."""
+
+    rank: int
+    size: int
 
     def exchange(self, record: bytes) -> list[bytes]:
         """Give ``record`` to all ranks and return everybody's, by rank. Collective."""

@@ -23,6 +23,7 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails
 
+from rankslice.backend.runtime.job import COMPRESSIONS, Compression
 from rankslice.framework.engines import ENGINES
 from rankslice.framework.errors import Mistake, nearest, raise_mistakes
 from rankslice.framework.platform import WIRES, Accelerator, Board, Cluster, Link, Platform, Wire
@@ -354,6 +355,10 @@ class _LinkSpec(_Spec):
         Wire,
         Field(description=f"how float32 tensors are sent, {joined(WIRES, 'or')}"),
     ] = "none"
+    compress: Annotated[
+        Compression,
+        Field(description=f"how messages are compressed, {joined(COMPRESSIONS, 'or')}"),
+    ] = "none"
 
 
 class _PairSpec(_LinkSpec):
@@ -504,4 +509,4 @@ def _accelerator(spec: _AcceleratorSpec) -> Accelerator:
 
 
 def _link(spec: _LinkSpec) -> Link:
-    return Link(spec.bandwidth_mbps, spec.latency_ms, spec.wire)
+    return Link(spec.bandwidth_mbps, spec.latency_ms, spec.wire, spec.compress)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rankslice.backend.runtime.job import COMPRESSIONS, Compression
 from rankslice.backend.runtime.options import Preprocessing
 from rankslice.framework.option_records import comma_separated, option
 from rankslice.framework.platform import WIRES, Wire
@@ -80,6 +81,12 @@ class BuildOptions:
         "Type of float32 tensors between boards (default: that of each link in the platform"
         " file). int8 needs --representative.",
         WIRES,
+    )
+    compress: Compression | None = option(
+        None,
+        "Compression of messages between boards (default: that of each link in the platform"
+        " file). zstd needs the package zstandard on the boards.",
+        COMPRESSIONS,
     )
     video: bool = option(
         False,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
+from rankslice.backend.runtime.job import Compression
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.frontend.formats import read_model
 from rankslice.frontend.formats.input_shapes import GivenSizes
@@ -64,4 +66,5 @@ def _options(files: Path, kept: BuiltWith) -> BuildOptions:
         share_cores=kept.share_cores,
         source_board=kept.source_board,
         literally=kept.literally,
+        compress=cast("Compression | None", kept.compress),
     )

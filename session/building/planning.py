@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
-from rankslice.backend.runtime.job import Rank
+from rankslice.backend.runtime.job import Compression, Rank, Route, Send
 from rankslice.exploration.times.segment_times import ChosenWeights, KnownTimes, unweighted, weigh
 from rankslice.framework.engines import default_engine
 from rankslice.framework.errors import (
@@ -144,7 +144,7 @@ def plan_model(
     Args:
         mapping: accelerators and their layers, in a JSON file or not; or what makes it.
         options: what planning needs of them: horizontal, surge, profile, sizes, source_board,
-            literally, wire.
+            literally, wire, compress.
         where: finds the placements of the mapping's ranks, by their entries' formats; by default
             ranks may share cores, and nobody checks their engines.
         scales: finds those of tensors that cross between boards as integers; without it they are 1.
@@ -209,6 +209,7 @@ def plan_model(
             other, more = other.weighed(equal, times, profile.name)
             weights = tuple(dict.fromkeys((*weights, *more)))
         planned = _with_surge(planned, usual.placements, other, literally)
+    planned = replace(planned, plan=_compressed(planned.plan, boards, options.compress))
     unfit = [
         pair
         for cut, route in zip(planned.cuts, planned.plan.routes, strict=True)
@@ -296,6 +297,31 @@ def _converted(
     conversions = (WireConversion(one.tensor.name, one.sent.name, one.sent.dtype) for one in sent)
     plan = replace(converted.plan, conversions=tuple(conversions))
     return replace(converted, plan=plan, sent=sent, unconverted=loaded)
+
+
+def _compressed(plan: Plan, boards: Platform, compress: Compression | None) -> Plan:
+    """Return the plan whose messages between boards are compressed as links or an option say."""
+
+    def sends(rank: Rank, way: Rank | Route) -> tuple[Send, ...]:
+        return tuple(
+            replace(send, compress=between(rank.board, plan.ranks[send.to].board))
+            for send in way.sends
+        )
+
+    def between(board: str, other: str) -> Compression:
+        link, _ = boards.link(board, other)
+        return "none" if board == other else compress or (link.compress if link else "none")
+
+    return plan.with_ranks(
+        [
+            replace(
+                rank,
+                sends=sends(rank, rank),
+                surge=rank.surge and replace(rank.surge, sends=sends(rank, rank.surge)),
+            )
+            for rank in plan.ranks
+        ]
+    )
 
 
 _RAW = "leave float32 with --wire none"

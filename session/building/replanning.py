@@ -287,6 +287,7 @@ def survival_record(
             source_board=options.source_board,
             literally=options.literally,
             quantize=options.quantisation.kind,
+            compress=options.compress,
             pixels=options.quantisation.preprocessing.resolved(),
             most_turns=replanning.most_turns,
         ),

@@ -138,7 +138,7 @@ def check_platform(
             findings.append(Finding(board.name, "ssh", OK, answered))
             answers.append(_ReachedBoard(board, talk, report))
         on_step("checking boards")
-        checks = outcomes(lambda answer: _board_findings(answer, job, launcher), answers)
+        checks = outcomes(lambda answer: _board_findings(answer, job, launcher, platform), answers)
         for answer, check in zip(answers, checks, strict=True):
             if isinstance(check, RankSliceError):
                 check = [_failed(answer.board.name, "ssh", check)]
@@ -257,14 +257,14 @@ def _link_finding(place: str, pair: Pair, link: Link | None) -> Finding:
 
 
 def _board_findings(
-    answer: _ReachedBoard, job: Job | None, launcher: MpiRun | None
+    answer: _ReachedBoard, job: Job | None, launcher: MpiRun | None, platform: Platform
 ) -> list[Finding]:
     findings = [*_python_findings(answer), *_core_findings(answer, job), *_kind_findings(answer)]
     findings += _room_findings(answer, job)
     if job is not None and launcher is not None and answer.report.environment.runs_jobs:
         findings += _package_findings(answer, job, launcher)
     elif job is None:
-        findings += _installed_findings(answer, launcher)
+        findings += _installed_findings(answer, launcher, platform)
     return [*findings, *_accelerator_findings(answer, job)]
 
 
@@ -348,13 +348,16 @@ def _package_findings(answer: _ReachedBoard, job: Job, launcher: MpiRun) -> list
     return [Finding(name, "package", OK, "is deployed, with all its requirements")]
 
 
-def _installed_findings(answer: _ReachedBoard, launcher: MpiRun | None) -> Iterator[Finding]:
+def _installed_findings(
+    answer: _ReachedBoard, launcher: MpiRun | None, platform: Platform
+) -> Iterator[Finding]:
     board, environment = answer.board, answer.report.environment
     if launcher is not None:
         yield _open_mpi_finding(board.name, answer.report, launcher)
     if not environment.version:
         return
-    for package in ("mpi4py", "numpy"):
+    codec = ("zstandard",) if platform.compresses(board.name) else ()
+    for package in ("mpi4py", "numpy", *codec):
         version, remedy = environment.version_of(package), DEPLOY_VENV
         if version is None:
             found = f"{environment.python} has none"

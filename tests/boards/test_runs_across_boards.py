@@ -57,13 +57,13 @@ def test_boards_give_what_the_unsliced_model_gives(
 
 
 @pytest.mark.ci
-def test_boards_run_a_model_of_parts_each_with_the_engine_of_its_part(
+def test_boards_run_a_model_of_parts_each_with_its_engine_and_compress_what_they_send(
     rack: Boards, tmp_path: Path
 ) -> None:
     pytest.importorskip("ai_edge_litert", reason="ai-edge-litert is not installed (extra: litert)")
     detector = DIGITS.with_name("digit_detector-parts.yaml")
     mapping = {"board1_cpu0-1": ["backbone"], "board2_cpu0-1": ["head"]}
-    folder = build_for(rack, tmp_path / "parts", detector, mapping)
+    folder = build_for(rack, tmp_path / "parts", detector, mapping, compress="zstd")
     assert 0 == deploy(rack, folder).code
     record = tmp_path / "run.json"
     photographs = DIGITS.with_name("photographs")
@@ -73,6 +73,8 @@ def test_boards_run_a_model_of_parts_each_with_the_engine_of_its_part(
     told = json.loads(record.read_text())
     assert told["verify"]["bit_equal"]
     assert ["litert", "onnxruntime"] == [rank["engine"] for rank in told["ranks"]]
+    assert told["ranks"][0]["compression_ratio"] > 1.2
+    assert "compression ratio" in ended.out
 
 
 @pytest.mark.ci

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from in_process import compressed
 from jobs import build_folder, unsliced_outputs
 from plans import turn_weights
 from strategies import Network, assignments, networks, pairs_of
@@ -58,9 +59,16 @@ def dawdle(seed: int) -> Callable[[int, bytes], None]:
 
 
 def run(
-    folder: Path, window: int, eager_bytes: int, direct: Collection[tuple[int, int]], seed: int
+    folder: Path,
+    window: int,
+    eager_bytes: int,
+    direct: Collection[tuple[int, int]],
+    seed: int,
+    *,
+    compress: bool,
 ) -> Results:
     job = read_driver(folder / "driver.py")
+    job = compressed(job) if compress else job
     options = RunOptions(
         results=folder / "results.bin", frames=FRAMES, window=window, exact=True, bind=False
     )
@@ -97,7 +105,8 @@ def test_whatever_takes_how_long_every_frame_comes_out_in_order_and_right(exampl
         with tempfile.TemporaryDirectory() as temporary:
             folder = build_folder(Path(temporary), network.model(), entries, weights=weights)
             direct = data.draw(pairs_of(len(read_driver(folder / "driver.py").ranks)))
-            results = run(folder, window, eager_bytes, direct, seed)
+            compress = data.draw(st.booleans())
+            results = run(folder, window, eager_bytes, direct, seed, compress=compress)
             expected = unsliced_outputs(folder, ["random"], FRAMES)
             assert list(range(FRAMES)) == results.records["frame"].tolist()
             for output, values in enumerate(expected):

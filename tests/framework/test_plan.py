@@ -198,7 +198,7 @@ def test_a_channel_between_ranks_without_a_common_frame_is_refused():
     plan = planned(chain, {"a": 0, "b": 1}, weights={0: (1, 1), 1: (1, 1)})
     record = json.loads(plan_to_json(plan))
     ranks = record["job"]["ranks"]
-    ranks[0]["sends"].append({"tensor": "s", "to": 3})
+    ranks[0]["sends"].append({"tensor": "s", "to": 3, "compress": "none"})
     ranks[3]["receives"].append({"tensor": "s", "source": 0})
     place = f"job.ranks[0].sends[{len(ranks[0]['sends']) - 1}]"
     expected = f"plan.json: {place}: ranks 0 and 3 have no frame in common"

@@ -451,7 +451,7 @@ boards:
         "{between: [a, c], bandwidth_mbps: 1, latency_ms: 1}, "
         "{between: [a, a], bandwidth_mbps: 1, latency_ms: 1}, "
         "{between: [a], bandwidth_mbps: 1, latency_ms: 1}, {between: [a, b], bandwidth_mbps: 1}, "
-        "{between: [b, a], bandwidth_mbps: 1, latency_ms: 1}]}",
+        "{between: [b, a], bandwidth_mbps: 1, latency_ms: 1, compress: gzip}]}",
     )
 
 

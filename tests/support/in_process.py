@@ -11,6 +11,7 @@ from twin import ThreadLinks
 
 from rankslice.backend.runtime.errors import ElsewhereError
 from rankslice.backend.runtime.figures.rank_figures import RankFigures
+from rankslice.backend.runtime.job import Job, Rank, Route, Send
 from rankslice.backend.runtime.options import RunOptions
 from rankslice.backend.runtime.pipeline.rank import run_rank
 from rankslice.framework.reading.read_driver import read_driver
@@ -22,6 +23,7 @@ def run_in_process(
     *,
     eager_bytes: int = 4096,
     direct: Collection[tuple[int, int]] | None = None,
+    compress: bool = False,
 ) -> list[RankFigures]:
     """Run a build folder without MPI; return the measurements of all ranks, by rank.
 
@@ -32,11 +34,13 @@ def run_in_process(
         options: of the run.
         eager_bytes: largest message that leaves its slot before the receiver takes it.
         direct: pairs of ranks, the lower one first, that share memory; ``None``: all.
+        compress: whether messages are compressed.
 
     Raises:
         JobError: of the rank that failed first.
     """
     job = read_driver(folder / "driver.py")
+    job = compressed(job) if compress else job
     links = ThreadLinks(len(job.ranks), eager_bytes=eager_bytes, direct=direct)
     results = options.results
     if results == RunOptions().results:  # not in the folder where the tests run
@@ -67,3 +71,20 @@ def run_in_process(
     if links.aborted_by is not None:
         raise failures[links.aborted_by]
     return records
+
+
+def compressed(job: Job) -> Job:
+    """Return the job with all of its messages compressed."""
+
+    def sends(way: Rank | Route) -> tuple[Send, ...]:
+        return tuple(replace(send, compress="zstd") for send in way.sends)
+
+    ranks = (
+        replace(
+            rank,
+            sends=sends(rank),
+            surge=rank.surge and replace(rank.surge, sends=sends(rank.surge)),
+        )
+        for rank in job.ranks
+    )
+    return replace(job, ranks=tuple(ranks))

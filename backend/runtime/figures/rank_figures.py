@@ -153,7 +153,11 @@ class RankFigures(RouteFigures):
     """Mean time in which the computing thread had nothing to do, nor had another one of its only
     core."""
     send_ms: Amount = field(metadata=_shown("send", "ms"))
-    """Mean time from the start of each send until its slot was reusable; overlaps computing."""
+    """Mean time from the start of each send until its slot was reusable; overlaps computing, but
+    for that of compressing."""
+    compression_ratio: Amount | None = field(default=None, metadata=_shown("compression ratio", ""))
+    """Bytes of what it sent by compressed channels over those of the messages; ``None``: it sent
+    none."""
     cpu_ms: Amount = field(metadata=_shown("CPU", "ms"))
     wall_s: Amount
     memory_mb: Amount = field(metadata=_shown("memory", "MB"))

@@ -1,8 +1,11 @@
 """The job as a driver describes it, and what follows from it: the same on boards and launcher."""
 
 from .records import (
+    COMPRESSED,
+    COMPRESSIONS,
     NO_FACTS,
     Channel,
+    Compression,
     Facts,
     Job,
     PlacedSegment,
@@ -19,10 +22,13 @@ from .turns import ALL, EACH, MAX_TURNS, Steps, Turns
 
 __all__ = [
     "ALL",
+    "COMPRESSED",
+    "COMPRESSIONS",
     "EACH",
     "MAX_TURNS",
     "NO_FACTS",
     "Channel",
+    "Compression",
     "Facts",
     "Job",
     "PlacedSegment",

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args
 
 from ..errors import BoundError, JobError
-from .strict import PAIRS, plain, vars_of
+from .strict import PAIRS, Only, plain, vars_of
 from .turns import ALL, Turns
+from .wording import joined
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +23,12 @@ if TYPE_CHECKING:
 
 RANDOM = "it draws random numbers"
 VARIABLES = "it keeps variables"
+
+Compression: TypeAlias = Literal["none", "zstd"]
+COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
+"""How messages of a channel are compressed, if at all."""
+
+COMPRESSED = Only(COMPRESSIONS.__contains__, joined(COMPRESSIONS, "or"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +172,8 @@ class Send:
 
     tensor: str
     to: int
+    compress: Annotated[str, COMPRESSED] = "none"
+    """How its messages are compressed, if it goes by messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +263,8 @@ class Channel:
     tensor: str
     source: int
     destination: int
+    compress: str = "none"
+    """How its messages are compressed, if they are."""
 
 
 @dataclass(frozen=True)
@@ -320,17 +331,17 @@ class Job:
 
     @cached_property
     def channels(self) -> tuple[Channel, ...]:
-        sends: dict[tuple[int, str], list[int]] = defaultdict(list)
+        sends: dict[tuple[int, str], list[Send]] = defaultdict(list)
         for rank in self.ranks:
             for send in rank.sends:
-                sends[rank.rank, send.tensor].append(send.to)
+                sends[rank.rank, send.tensor].append(send)
         made = [(self.source, tensor.name) for tensor in self.inputs]
         made += [(segment.rank, name) for segment in self.segments for name in segment.outputs]
-        ends = [(*origin, to) for origin in made for to in sends[origin]]
+        ends = [(origin[0], send) for origin in made for send in sends[origin]]
         first = 1 + (len(self.usual.channels) if self.usual else 0)
         return tuple(
-            Channel(number, tensor, source, to)
-            for number, (source, tensor, to) in enumerate(ends, first)
+            Channel(number, send.tensor, source, send.to, send.compress)
+            for number, (source, send) in enumerate(ends, first)
         )
 
     @cached_property

@@ -11,7 +11,7 @@ from ..errors import JobError
 from ..figures.events import RECEIVE, SEND, EventRing
 from ..frame_records import RECORD_BYTES
 from ..sizes import OpenSlot
-from ..transport import Lane, Transport
+from ..transport import Lane, Messages
 from .slots import Ring
 from .waiting import (
     IDLE_PAUSE_S,
@@ -29,9 +29,13 @@ _LARGE = 1 << 16
 
 
 class _ChannelEnd:
-    def __init__(self, channel: int, peer: int, ring: Ring, events: EventRing | None) -> None:
+    def __init__(
+        self, channel: int, peer: int, ring: Ring, events: EventRing | None, compress: str
+    ) -> None:
         self.channel = channel
-        self.lane = Lane(channel, peer, ring.messages, ring.tensor.is_open, RECORD_BYTES)
+        number_bytes = 0 if compress == "none" else ring.tensor.storage[0].itemsize
+        is_open = ring.tensor.is_open
+        self.lane = Lane(channel, peer, ring.messages, is_open, RECORD_BYTES, number_bytes)
         self.nbytes = ring.tensor.nbytes
         """Size of a message; of the last one if sizes are open."""
         self._ring = ring
@@ -50,9 +54,15 @@ class Outgoing(_ChannelEnd):
     """
 
     def __init__(
-        self, channel: int, peer: int, ring: Ring, reader: int, events: EventRing | None = None
+        self,
+        channel: int,
+        peer: int,
+        ring: Ring,
+        reader: int,
+        events: EventRing | None = None,
+        compress: str = "none",
     ) -> None:
-        super().__init__(channel, peer, ring, events)
+        super().__init__(channel, peer, ring, events, compress)
         self._reader = reader
         self._steps = ring.steps[reader]
         self._next = self._steps.first
@@ -73,7 +83,7 @@ class Outgoing(_ChannelEnd):
         is_ending = self._end_started and not self._end_sent
         return is_ending or self._next > self._ring.read[self._reader]
 
-    def advance(self, transport: Transport, lane: int) -> bool:
+    def advance(self, transport: Messages, lane: int) -> bool:
         """Start what can be started; return whether there was anything."""
         before = self._next
         while self._next < self._ring.written:
@@ -115,9 +125,14 @@ class Incoming(_ChannelEnd):
     """A channel's receiving end: keeps receives posted for all free slots of its ring."""
 
     def __init__(
-        self, channel: int, peer: int, ring: Ring, events: EventRing | None = None
+        self,
+        channel: int,
+        peer: int,
+        ring: Ring,
+        events: EventRing | None = None,
+        compress: str = "none",
     ) -> None:
-        super().__init__(channel, peer, ring, events)
+        super().__init__(channel, peer, ring, events, compress)
         self._posted = 0
         self._arrived: list[bool | None] = [None] * ring.depth
         """Per slot: ``False`` a frame is there, ``True`` the end is there."""
@@ -130,7 +145,7 @@ class Incoming(_ChannelEnd):
     def is_under_way(self) -> bool:
         return not self.finished and self._ring.has_room()
 
-    def advance(self, transport: Transport, lane: int) -> bool:
+    def advance(self, transport: Messages, lane: int) -> bool:
         """Post what can be posted; return whether there was anything."""
         before = self._posted
         depth = self._ring.depth
@@ -194,7 +209,7 @@ class CommunicationLoop:
 
     def __init__(
         self,
-        transport: Transport,
+        transport: Messages,
         outgoing: Sequence[Outgoing],
         incoming: Sequence[Incoming],
         *,

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..compression import CompressedMessages
 from ..direct.tokens import Outbox
 from ..engines import has_own_process
 from ..errors import JobError, NeighbourDiedError, reason_of
@@ -106,7 +107,7 @@ class _Rank:
         if self._source is not None:
             self._source.wake_by(wakes["source"])
         self._loop = CommunicationLoop(
-            setup.transport,
+            setup.messages or setup.transport,
             outgoing,
             incoming,
             computing=self._computing,
@@ -265,6 +266,7 @@ class _Rank:
 
     def _measurements(self, wall_s: float, cpu_s: float) -> RankFigures:
         spec, transport = self._setup.spec, self._setup.transport
+        messages = self._setup.messages
         frames = max(1, self._segments.frames)
         source, sink = self._source, self._sink
         shares: dict[str, float] = {}
@@ -280,6 +282,7 @@ class _Rank:
             engine=spec.engine,
             wait_ms=1e3 * self._computing.waited_s / frames,
             send_ms=1e3 * sum(end.busy_s for end in self._outgoing) / frames,
+            compression_ratio=messages.ratio if messages is not None else None,
             cpu_ms=1e3 * cpu_s / frames,
             wall_s=wall_s,
             memory_mb=peak_memory_mb(),
@@ -324,10 +327,21 @@ def _channel_ends(
     def ring_of(channel: int) -> EventRing | None:
         return events if channel > CREDIT_CHANNEL else None
 
-    return [
-        Outgoing(s.channel, s.destination, rings[s.reader.ring], s.reader.index, ring_of(s.channel))
+    outgoing = [
+        Outgoing(
+            s.channel,
+            s.destination,
+            rings[s.reader.ring],
+            s.reader.index,
+            ring_of(s.channel),
+            s.compress,
+        )
         for s in wiring.sends
-    ], [Incoming(r.channel, r.sender, rings[r.ring], ring_of(r.channel)) for r in wiring.receives]
+    ]
+    return outgoing, [
+        Incoming(r.channel, r.sender, rings[r.ring], ring_of(r.channel), r.compress)
+        for r in wiring.receives
+    ]
 
 
 def run_rank(
@@ -361,6 +375,10 @@ def run_rank(
             peers = connect_ranks(job, options, transport, resources)
             wirings = wire_all(job, options.window, peers.direct, heartbeats=True)
             wiring = wirings[spec.rank]
+            messages = run_on_all(
+                transport, lambda: CompressedMessages(transport) if wiring.compresses else None
+            )
+            setup = replace(setup, messages=messages)
             if options.record is not None:
                 recorder = run_on_all(transport, partial(_recorder, setup, options.record))
                 setup = replace(setup, recorder=recorder)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..compression import CompressedMessages
 from ..direct.memory import Memory
 from ..engines import Engine, EngineSettings, engine_settings, open_engine
 from ..errors import JobError
@@ -72,6 +73,8 @@ class Setup:
     on_step: OnStep | None = None
     events: EventRing = field(default_factory=EventRing)
     recorder: Recorder | None = None
+    messages: CompressedMessages | None = None
+    """Instead of those of the transport, if some are compressed."""
 
     @property
     def spec(self) -> Rank:

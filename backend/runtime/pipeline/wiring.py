@@ -102,6 +102,7 @@ class SendSpec:
     channel: int
     destination: int
     reader: Reader
+    compress: str = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,7 @@ class ReceiveSpec:
     channel: int
     sender: int
     ring: int
+    compress: str = "none"
 
     @property
     def carries_frames(self) -> bool:
@@ -141,6 +143,12 @@ class Wiring:
     @property
     def receives_credits(self) -> bool:
         return any(receive.channel == CREDIT_CHANNEL for receive in self.receives)
+
+    @property
+    def compresses(self) -> bool:
+        """Whether some messages are compressed."""
+        ends: list[SendSpec | ReceiveSpec] = [*self.sends, *self.receives]
+        return any(end.compress != "none" for end in ends)
 
     def add_ring(self, spec: RingSpec) -> int:
         self.rings.append(spec)
@@ -195,7 +203,8 @@ def _add_route(
     for c in (channel for channel in channels if channel.destination == rank):
         home = ways.homes[c.number]
         if home == rank:
-            wiring.receives.append(ReceiveSpec(c.number, c.source, add(c.tensor, c.source)))
+            ring = add(c.tensor, c.source)
+            wiring.receives.append(ReceiveSpec(c.number, c.source, ring, c.compress))
         else:
             wiring.views.append(ReceiveSpec(c.number, home, add(c.tensor, c.source, home)))
     # All rings are there before the first reader.
@@ -210,7 +219,7 @@ def _add_route(
             ring = rings[c.tensor][c.source]
             reader = wiring.add_reader(ring, ways.carried[c.number], elsewhere=is_shared)
             ends = wiring.shares if is_shared else wiring.sends
-            ends.append(SendSpec(c.number, c.destination, reader))
+            ends.append(SendSpec(c.number, c.destination, reader, c.compress))
     results = job.outputs if rank == job.sink else ()
     wiring.exits.append(tuple(readers(tensor.name, ALL) for tensor in results))
 

@@ -49,6 +49,7 @@ def run(
     *,
     eager_bytes: int = 4096,
     pairs: Collection[tuple[int, int]] | None = None,
+    compress: bool = False,
     **options: object,
 ) -> Results:
     results = folder / "results.bin"
@@ -57,6 +58,7 @@ def run(
         RunOptions(results=results, exact=True, **options),  # type: ignore[arg-type]
         eager_bytes=eager_bytes,
         direct=pairs,
+        compress=compress,
     )
     return read_results(results)
 
@@ -85,9 +87,11 @@ def test_a_sliced_network_computes_what_the_unsliced_one_does(
     window = data.draw(st.one_of(st.none(), st.integers(1, 8)))
     eager_bytes = data.draw(st.sampled_from([0, 1 << 20]))
     pairs = data.draw(pairs_of(1 + max(ranks.values())))
+    compress = data.draw(st.booleans())
     with tempfile.TemporaryDirectory() as temporary:
         folder = build_folder(Path(temporary), network.model(), ranks)
-        results = run(folder, eager_bytes=eager_bytes, pairs=pairs, frames=7, window=window)
+        ways = {"eager_bytes": eager_bytes, "pairs": pairs, "compress": compress}
+        results = run(folder, **ways, frames=7, window=window)
         check(folder, results, 7)
 
 
@@ -99,9 +103,10 @@ def test_a_sliced_network_with_an_open_size_computes_what_the_unsliced_one_does(
     ranks = data.draw(assignments(network.graph()))
     window = data.draw(st.one_of(st.none(), st.integers(1, 8)))
     pairs = data.draw(pairs_of(1 + max(ranks.values())))
+    compress = data.draw(st.booleans())
     with tempfile.TemporaryDirectory() as temporary:
         folder = build_folder(Path(temporary), network.model(), ranks, {"n": (5,)})
-        results = run(folder, pairs=pairs, frames=9, window=window)
+        results = run(folder, pairs=pairs, compress=compress, frames=9, window=window)
         check_open(folder, results, 9)
 
 
@@ -118,7 +123,8 @@ def test_ranks_that_take_turns_compute_what_the_unsliced_model_does(
     with tempfile.TemporaryDirectory() as temporary:
         folder = build_folder(Path(temporary), network.model(), entries, weights=weights)
         pairs = data.draw(pairs_of(len(read_driver(folder / "driver.py").ranks)))
-        results = run(folder, eager_bytes=eager_bytes, pairs=pairs, frames=frames, window=window)
+        ways = {"eager_bytes": eager_bytes, "pairs": pairs, "compress": data.draw(st.booleans())}
+        results = run(folder, **ways, frames=frames, window=window)
         check(folder, results, frames)
 
 
@@ -134,7 +140,8 @@ def test_ranks_that_take_turns_with_an_open_size_compute_what_the_unsliced_model
     with tempfile.TemporaryDirectory() as temporary:
         folder = build_folder(Path(temporary), network.model(), entries, {"n": (5,)}, weights)
         pairs = data.draw(pairs_of(len(read_driver(folder / "driver.py").ranks)))
-        results = run(folder, pairs=pairs, frames=11, window=window)
+        compress = data.draw(st.booleans())
+        results = run(folder, pairs=pairs, compress=compress, frames=11, window=window)
         check_open(folder, results, 11)
 
 
@@ -376,10 +383,16 @@ def test_boards_with_different_drivers_refuse_to_start_and_name_both_digests(
     assert all(message in text for text in messages)
 
 
-@pytest.mark.parametrize("pairs", [None, (), ((0, 1),), ((1, 2),)])
+@pytest.mark.parametrize(
+    ("pairs", "compress"),
+    [(None, False), ((), False), (((0, 1),), False), (((1, 2),), False), ((), True)],
+)
 @pytest.mark.parametrize("eager_bytes", [0, 4096])
 def test_frames_that_fail_are_left_out_on_all_ways(
-    tmp_path: Path, pairs: Collection[tuple[int, int]] | None, eager_bytes: int
+    tmp_path: Path,
+    pairs: Collection[tuple[int, int]] | None,
+    compress: bool,
+    eager_bytes: int,
 ) -> None:
     folder = build_folder(
         tmp_path, poisoned_model(tmp_path), {layer: rank for rank, layer in enumerate(LAYERS)}
@@ -388,6 +401,7 @@ def test_frames_that_fail_are_left_out_on_all_ways(
     options = {
         "inputs": (str(tmp_path / "frames.npz"),),
         "pairs": pairs,
+        "compress": compress,
         "eager_bytes": eager_bytes,
     }
     with pytest.raises(

@@ -27,6 +27,9 @@ from rankslice.session.build_folder import read_plan
 WIDTH = 16
 """Bound of the tensor ``t0`` between the ranks, float32 of shape [1, open]."""
 
+WAYS = [(True, False), (True, True), (False, False)]
+"""Whether tensors go by messages, and whether these are compressed."""
+
 Bytes = np.ndarray
 
 
@@ -42,16 +45,18 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def run(folder: Path, frames: int, *, by_messages: bool = True) -> int:
+def run(folder: Path, frames: int, *, by_messages: bool = True, compress: bool = False) -> int:
     """Run the job; return how many results there are."""
     options = RunOptions(results=folder / "results.bin", frames=frames)
-    run_in_process(folder, options, direct=() if by_messages else None)
+    run_in_process(folder, options, direct=() if by_messages else None, compress=compress)
     return len(read_results(folder / "results.bin"))
 
 
-@pytest.mark.parametrize("by_messages", [True, False])
-def test_frames_of_any_size_come_out_once_and_in_order(folder: Path, by_messages: bool) -> None:
-    assert 300 == run(folder, 300, by_messages=by_messages)
+@pytest.mark.parametrize(("by_messages", "compress"), WAYS)
+def test_frames_of_any_size_come_out_once_and_in_order(
+    folder: Path, by_messages: bool, compress: bool
+) -> None:
+    assert 300 == run(folder, 300, by_messages=by_messages, compress=compress)
 
 
 def test_only_the_bytes_that_are_there_travel(
@@ -126,9 +131,9 @@ def test_a_message_that_lies_ends_the_job_with_its_rank_and_tensor(
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("by_messages", [True, False])
+@pytest.mark.parametrize(("by_messages", "compress"), WAYS)
 def test_a_jobs_memory_does_not_grow_with_its_frames(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, by_messages: bool
+    folder: Path, monkeypatch: pytest.MonkeyPatch, by_messages: bool, compress: bool
 ) -> None:
     frames, honest, runs = 2000, NullEngine.run, itertools.count()
     samples = np.zeros(2 * frames)
@@ -140,7 +145,7 @@ def test_a_jobs_memory_does_not_grow_with_its_frames(
     monkeypatch.setattr(NullEngine, "run", note)
     tracemalloc.start()
     try:
-        run(folder, frames, by_messages=by_messages)
+        run(folder, frames, by_messages=by_messages, compress=compress)
     finally:
         tracemalloc.stop()
     quarters = np.median(samples.reshape(4, -1), axis=1)
@@ -148,9 +153,9 @@ def test_a_jobs_memory_does_not_grow_with_its_frames(
     assert quarters[3] - quarters[2] < 4 * frames
 
 
-@pytest.mark.parametrize("by_messages", [True, False])
+@pytest.mark.parametrize(("by_messages", "compress"), WAYS)
 def test_a_tensor_that_has_no_elements_in_any_frame_ends_no_stream(
-    tmp_path: Path, by_messages: bool
+    tmp_path: Path, by_messages: bool, compress: bool
 ) -> None:
     model = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 17]> g (float[2, 4] x, float[0, 4] past) =>
@@ -159,6 +164,6 @@ def test_a_tensor_that_has_no_elements_in_any_frame_ends_no_stream(
           [keep] now = Neg(past) }"""
     )
     folder = build_folder(tmp_path, model, {"cut": 0, "join": 1, "keep": 1})
-    assert 30 == run(folder, 30, by_messages=by_messages)
+    assert 30 == run(folder, 30, by_messages=by_messages, compress=compress)
     results = read_results(folder / "results.bin")
     assert [[(2, 4)] * 30, [(0, 4)] * 30] == [results.shapes(output) for output in (0, 1)]

@@ -48,24 +48,26 @@ class MessageCosts:
 
 def message_costs(
     nbytes: Floats,
-    bandwidth_bytes_s: Floats,
+    share: Floats,
+    bandwidth_bytes_s: Floats | float,
     latency_s: Floats,
     is_local: NDArray[np.bool_],
     overheads: Overheads,
-    convert_s: Floats | float = 0.0,
 ) -> MessageCosts:
     """Return what messages take of cores and links.
 
     Args:
         nbytes: size of each; infinite for one that cannot be sent.
+        share: how much of it crosses to another board; less than 1: each end converts it.
         bandwidth_bytes_s: between its boards.
         latency_s: between its boards, or until a rank of the same board has woken up.
         is_local: whether it stays inside one board, where nothing is copied.
         overheads: what runtime and network take of the cores.
-        convert_s: what each end takes to convert it, if it leaves its board.
     """
-    sent = np.where(np.isfinite(nbytes), nbytes, 0.0)
-    copy_s = np.where(is_local, 0.0, sent * overheads.network_s_per_byte + convert_s)
+    raw = np.where(np.isfinite(nbytes), nbytes, 0.0)
+    sent, converted = share * raw, (share < 1) * raw
+    copied_s = sent * overheads.network_s_per_byte + converted * overheads.convert_s_per_byte
+    copy_s = np.where(is_local, 0.0, copied_s)
     return MessageCosts(
         np.where(np.isfinite(nbytes), copy_s, np.inf),
         np.where(is_local, overheads.token_s, overheads.message_s),
@@ -128,18 +130,19 @@ def messages_of(problem: Problem, phases: Phases, spans: Spans) -> Messages:
     start = np.where(before < 0, home, device[before])
     boards = problem.device_boards[start], board
     is_local = boards[0] == boards[1]
-    nbytes, convert_s = problem.sent(problem.wire_shares[boards], tensor)
+    nbytes = problem.tensor_bytes[tensor]
+    share = np.where(problem.is_convertible[tensor], problem.wire_shares[boards], 1.0)
     costs = message_costs(
         nbytes,
+        share,
         problem.bandwidth_bytes_s[boards],
         problem.latency_s[boards],
         is_local,
         problem.overheads,
-        convert_s,
     )
     keys = keys * len(problem.devices) + place
     ends = row, tensor, start, device, before, is_local
-    return Messages(*ends, nbytes, costs, keys, places, homes, phases.sinks)
+    return Messages(*ends, nbytes * share, costs, keys, places, homes, phases.sinks)
 
 
 def _before(arrivals: Indices, leaves: NDArray[np.bool_]) -> Indices:

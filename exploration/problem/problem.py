@@ -14,7 +14,7 @@ from functools import cached_property
 from math import isfinite
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from rankslice.exploration.problem.devices import Device, Kind, Team, teams_of_kinds
 from rankslice.exploration.problem.runtime_costs import NO_OVERHEADS, Overheads
@@ -204,20 +204,10 @@ class Problem:
     def is_convertible(self) -> NDArray[np.bool_]:
         return np.array([tensor.is_convertible for tensor in self.tensors], bool)
 
-    def sent(
-        self, share: ArrayLike, tensors: NDArray[np.int64] | slice = slice(None)
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the size of messages, and how long each end converts, in bytes and seconds.
-
-        Args:
-            share: of the bytes of float32, for each of the tensors or for all.
-            tensors: indices; by default all tensors.
-        """
-        share = np.where(self.is_convertible[tensors], share, 1.0)
-        nbytes = self.tensor_bytes[tensors]
-        is_converted = (share < 1) & np.isfinite(nbytes)
-        converted = np.where(is_converted, nbytes, 0.0)
-        return nbytes * share, converted * self.overheads.convert_s_per_byte
+    @cached_property
+    def crossing_shares(self) -> NDArray[np.float64]:
+        """(shares, tensors): how much of each tensor crosses links of :attr:`shares`."""
+        return np.where(self.is_convertible, self.shares[:, np.newaxis], 1.0)
 
     @cached_property
     def slot_bytes(self) -> NDArray[np.float64]:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from rankslice.exploration import Device, LayerChain, NoPlanError, optimal_pipeline
 from rankslice.exploration.cost.cost_model import SLOTS, Costs
+from rankslice.exploration.cost.timing import message_costs
 from rankslice.exploration.planner.optimal import Objective
 from rankslice.exploration.problem.problem import Problem
 from rankslice.exploration.results.front import Assignment
@@ -160,7 +161,7 @@ class ContiguousPlanner:
         what of this goes to the next layer.
         """
         taken, sent, handed = np.zeros((3, len(self.problem.layers)))
-        least, _ = self.problem.sent(self.problem.shares[0])
+        least = self.problem.tensor_bytes * self.problem.crossing_shares[0]
         for nbytes, made, later in _uses(self.problem, least):
             if math.isfinite(nbytes):
                 for reader in later:
@@ -184,7 +185,7 @@ class ContiguousPlanner:
     @cached_property
     def _sent_bytes(self) -> Floats:
         """(shares, layers): what crosses a cut behind a layer."""
-        sizes = (self.problem.sent(share)[0] for share in self.problem.shares)
+        sizes = self.problem.tensor_bytes * self.problem.crossing_shares
         crossing = [np.append(crossing_bytes(self.problem, nbytes), 0.0) for nbytes in sizes]
         return np.where(np.isfinite(crossing), crossing, 0.0)
 
@@ -208,13 +209,11 @@ class ContiguousPlanner:
     @cached_property
     def _spans_by_place(self) -> tuple[Floats, Floats]:
         """Of slices that have a board each; and of others, whose tensors do not all leave it."""
-        overheads = self.problem.overheads
-        costs = (self.problem.sent(share) for share in self.problem.shares)
-        copies_s = [
-            np.where(np.isfinite(nbytes), nbytes, 0.0) * overheads.network_s_per_byte + convert_s
-            for nbytes, convert_s in costs
-        ]
-        far_s = overheads.message_s + np.min(copies_s, axis=0)
+        problem, overheads = self.problem, self.problem.overheads
+        nbytes = np.where(np.isfinite(problem.tensor_bytes), problem.tensor_bytes, 0.0)
+        links = np.inf, np.zeros(1), np.zeros(1, bool)
+        costs = message_costs(nbytes, problem.crossing_shares, *links, overheads)
+        far_s = costs.core_s.min(axis=0)
         near_s = np.full(len(far_s), min(overheads.token_s, overheads.message_s))
         return self._spans_with(far_s), self._spans_with(near_s)
 

@@ -208,14 +208,14 @@ class SplitSearch:
         problem, overheads = self.problem, self.problem.overheads
         boards = problem.device_boards[[*devices]]
         ends = boards[number], boards
-        share, is_local = problem.wire_shares[ends], boards == boards[number]
+        is_local = boards == boards[number]
         costs = message_costs(
-            share,
+            np.ones(len(boards)),
+            problem.wire_shares[ends],
             problem.bandwidth_bytes_s[ends],
             problem.latency_s[ends],
             is_local,
             overheads,
-            (share < 1) * overheads.convert_s_per_byte,
         )
         hop_s = costs.latency_s + ~is_local * 2 * overheads.message_s
         return costs.link_s + 2 * costs.copy_s, hop_s

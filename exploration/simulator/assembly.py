@@ -129,20 +129,18 @@ class _Assembly:
         bandwidths, latencies, shares = links.figures(ends)
         names = [channel.tensor for channel in plan.channels]
         sizes = [sent_bytes.get(n, np.array([float(slot_bytes(tensors[n]))])) for n in names]
-        is_float = np.array([tensors[name].dtype == "float32" for name in names], bool)
-        share = np.where(is_float, shares, 1.0)[:, np.newaxis]
+        # What the plan converts has its size on the link.
         done = {one.sent: WIRE_SHARE[one.dtype] for one in plan.conversions}
         shares_done = np.array([done.get(name, 1.0) for name in names])[:, np.newaxis]
+        is_float = np.array([tensors[name].dtype == "float32" for name in names], bool)
         nbytes = np.array([np.resize(by_frame, self.period) for by_frame in sizes])
-        nbytes = nbytes.reshape(-1, self.period)
-        converted = np.where(share * shares_done < 1, nbytes / shares_done, 0.0)
         return message_costs(
-            nbytes * share,
+            nbytes.reshape(-1, self.period) / shares_done,
+            shares_done * np.where(is_float, shares, 1.0)[:, np.newaxis],
             bandwidths[:, np.newaxis],
             latencies[:, np.newaxis],
             np.array([one == other for one, other in ends], bool)[:, np.newaxis],
             overheads,
-            converted * overheads.convert_s_per_byte,
         )
 
     def pipes(self, costs: MessageCosts, ports: Ports) -> Iterator[Pipe]:

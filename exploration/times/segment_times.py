@@ -163,13 +163,9 @@ def _runs(layers: Iterable[int]) -> list[list[int]]:
 
 def _share(layer_s: NDArray[np.float64], layers: list[int], shares: Mapping[int, float]) -> float:
     """Return how much of the time of consecutive layers their parts take."""
-    if all(shares[layer] == 1 for layer in layers):
-        return 1.0
     seconds = layer_s[layers]
-    parts = np.array([shares[layer] for layer in layers])
-    if not np.isfinite(seconds).all() or not seconds.sum():
-        return float(parts.mean())
-    return float((seconds * parts).sum() / seconds.sum())
+    weights = seconds if np.isfinite(seconds).all() and seconds.any() else None
+    return float(np.average([shares[layer] for layer in layers], weights=weights))
 
 
 def _scatter(samples_ns: tuple[int, ...]) -> NDArray[np.float64]:

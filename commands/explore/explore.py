@@ -161,7 +161,7 @@ class Explorer:
         links = [*(link for *_, link in boards.links), boards.default_link]
         types = {wire or "none", *(link.wire for link in links if link)} - {"auto", "none"}
         where = f"{boards.name}: links" if wire is None else "--wire"
-        if len(boards.boards) > 1:
+        if types and len(boards.boards) > 1:
             raise_mistakes(wire_mistakes(self.model, sorted(types), where))
         return boards
 

@@ -731,6 +731,17 @@ def test_strategies_of_a_tflite_model_are_compared(folder: Path) -> None:
     assert {"rows", "outputs"} < {strategy["name"] for strategy in strategies}
 
 
+def test_models_of_several_files_are_explored_on_several_boards(folder: Path) -> None:
+    write_profile(folder, "boards.yaml", model=str(PARTS))
+    ended = rankslice(
+        *("explore", str(PARTS), "--platform", "boards.yaml", "--profile", "profile.json"),
+        *("--out", "explored"),
+    )
+    assert (0, "") == (ended.code, ended.err)
+    mappings: Any = record(folder)["mappings"]
+    assert {1, 2} <= {len({load["board"] for load in one["ranks"]}) for one in mappings}
+
+
 @pytest.mark.parametrize(
     ("model", "options", "complaint"),
     [

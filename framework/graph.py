@@ -378,9 +378,9 @@ def constant_layers(graph: Graph) -> frozenset[str]:
     constant: set[str] = set()
     made: set[str] = set()
     for layer in graph.layers:
-        names = {tensor.name for tensor in layer.outputs}
-        reads_constants = all(tensor.name in made for tensor in layer.inputs)
-        if layer.deterministic and reads_constants and names.isdisjoint(outputs):
-            constant.add(layer.name)
-            made |= names
+        if layer.deterministic and all(tensor.name in made for tensor in layer.inputs):
+            names = {tensor.name for tensor in layer.outputs}
+            if names.isdisjoint(outputs):
+                constant.add(layer.name)
+                made |= names
     return frozenset(constant)

@@ -33,20 +33,21 @@ def copied_layers(graph: Graph, placed: Collection[str]) -> frozenset[str]:
     dequantisers and the made ones that are for copying. What another part of the model reads
     stays in its own.
     """
-    part_of = {tensor.name: layer.part for layer in graph.layers for tensor in layer.outputs}
     outputs = {tensor.name for tensor in graph.outputs}
-    outputs |= {
-        tensor.name
-        for layer in graph.layers
-        for tensor in layer.inputs
-        if part_of.get(tensor.name, layer.part) != layer.part
-    }
-    bound = {name for bond in graph.bonds for name in bond.layers}
+    if any(layer.part for layer in graph.layers):
+        part_of = {tensor.name: layer.part for layer in graph.layers for tensor in layer.outputs}
+        outputs |= {
+            tensor.name
+            for layer in graph.layers
+            for tensor in layer.inputs
+            if part_of.get(tensor.name, layer.part) != layer.part
+        }
+    fixed = {*placed, *(name for bond in graph.bonds for name in bond.layers)}
     others = {
         layer.name
         for layer in graph.layers
         if layer.op in _DEQUANTISERS or layer.is_copied
-        if layer.name not in {*placed, *bound}
+        if layer.name not in fixed
         if outputs.isdisjoint(tensor.name for tensor in layer.outputs)
     }
     return constant_layers(graph) | others

@@ -74,9 +74,7 @@ def assign(mapping: Mapping, graph: Graph) -> Assignment:
     layers_of: list[set[str]] = [set() for _ in mapping.entries]
     for item in items:
         layers_of[item.entry].update(item.layers)
-    parts_of = [
-        {n for i in items if i.part and i.entry == e for n in i.layers} for e in range(count)
-    ]
+    in_parts = {(item.entry, name) for item in items if item.part for name in item.layers}
     mistakes += _in_several_keys(items, constant)
     unclear = {item.entry for item in items if not item.layers}
     for number, (entry, layers) in enumerate(zip(mapping.entries, layers_of, strict=True)):
@@ -99,8 +97,8 @@ def assign(mapping: Mapping, graph: Graph) -> Assignment:
         layers_of[number].add(layer)
     ordered = [tuple(sorted(layers, key=names.position.__getitem__)) for layers in layers_of]
     whole = (
-        tuple(name for name in layers if name not in parts)
-        for layers, parts in zip(ordered, parts_of, strict=False)
+        tuple(name for name in layers if (entry, name) not in in_parts)
+        for entry, layers in enumerate(ordered[:count])
     )
     return Assignment(
         tuple(whole),
@@ -154,12 +152,14 @@ def _items(mapping: Mapping, names: _Names) -> tuple[list[_Item], list[Mistake |
         for index, item in enumerate(entry.layers):
             where = f"{mapping.name}: {bare(entry.key)}[{index}]"
             part = item if isinstance(item, LayerPart) else None
-            texts = (item,) if isinstance(item, str) else item.layers
             layers: tuple[str, ...] = ()
             try:
                 hint = count < _MAX_UNKNOWN
-                resolved = [_resolve(text, names, where, hint=hint) for text in texts]
-                layers = tuple(dict.fromkeys(name for inside in resolved for name in inside))
+                if isinstance(item, str):
+                    layers = _resolve(item, names, where, hint=hint)
+                else:
+                    resolved = [_resolve(text, names, where, hint=hint) for text in item.layers]
+                    layers = tuple(dict.fromkeys(name for inside in resolved for name in inside))
             except _UnknownError as error:
                 unknown += error.mistakes[: max(0, _MAX_UNKNOWN - count)]
                 count += len(error.mistakes)
@@ -177,6 +177,8 @@ def _with_splits(
     items: list[_Item], mapping: Mapping, names: _Names
 ) -> tuple[list[_Item], list[Mistake | str]]:
     """Return the items with the parts of :attr:`Mapping.splits` instead of these layers."""
+    if not mapping.splits:
+        return items, []
     number_of = {entry.key: number for number, entry in enumerate(mapping.entries)}
     parts: list[_Item] = []
     mistakes: list[Mistake | str] = []
@@ -251,7 +253,7 @@ def _in_several_keys(items: list[_Item], constant: frozenset[str]) -> Iterator[M
         doubles: dict[str, list[str]] = {}
         for layer in item.layers:
             owner = owners.setdefault(layer, item)
-            if owner.part and item.part and {*owner.layers} == {*item.layers}:
+            if owner is item or (owner.part and item.part and {*owner.layers} == {*item.layers}):
                 continue
             if (owner.entry != item.entry or owner.part or item.part) and layer not in constant:
                 doubles.setdefault(owner.key, []).append(layer)

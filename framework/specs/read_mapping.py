@@ -87,14 +87,12 @@ def _items(layers: object, where: str, mistakes: list[Mistake]) -> Iterator[str 
         return
     for index, layer in enumerate(layers):
         try:
-            yield _item(layer, f"{where}[{index}]")
+            yield layer if isinstance(layer, str) else _part(layer, f"{where}[{index}]")
         except RankSliceError as error:
             mistakes += (one for one in error.mistakes if isinstance(one, Mistake))
 
 
-def _item(item: object, where: str) -> str | LayerPart:
-    if isinstance(item, str):
-        return item
+def _part(item: object, where: str) -> LayerPart:
     if not isinstance(item, (_Object, Dictionary)):
         found = f"found {described(item)}"
         raise RankSliceError(Mistake(where, found, "expected the name of a layer"))

@@ -286,6 +286,8 @@ def _group_mistakes(
     maker: SegmentMaker, grouping: Grouping, group_of: Mapping[str, object]
 ) -> Iterator[Mistake]:
     """Yield what would put layers of several groups into one segment."""
+    if not group_of and not any(layer.part for layer in maker.layers):
+        return
     where = maker.graph.name
     for item in grouping.items:
         layers = [maker.layers[position] for position in item]

@@ -122,6 +122,12 @@ class Platform:
     links: tuple[tuple[str, str, Link], ...] = ()
     """Links that differ from the default, by the names of the two boards."""
 
+    @property
+    def wires(self) -> frozenset[Wire]:
+        """As what its links carry float32 tensors, where it is not float32."""
+        links = (*(link for *_, link in self.links), self.default_link)
+        return frozenset(link.wire for link in links if link and link.wire != "none")
+
     def with_wire(self, wire: Wire, pairs: Iterable[frozenset[str]] | None = None) -> Platform:
         """Return the platform whose links carry float32 tensors as a type.
 

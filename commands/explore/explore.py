@@ -158,8 +158,7 @@ class Explorer:
             boards = boards.with_wire("none").with_wire("float16", pairs)
         elif wire is not None:
             boards = boards.with_wire(cast("Wire", wire))
-        links = [*(link for *_, link in boards.links), boards.default_link]
-        types = {wire or "none", *(link.wire for link in links if link)} - {"auto", "none"}
+        types = {wire or "none", *boards.wires} - {"auto", "none"}
         where = f"{boards.name}: links" if wire is None else "--wire"
         if types and len(boards.boards) > 1:
             raise_mistakes(wire_mistakes(self.model, sorted(types), where))

@@ -265,6 +265,8 @@ def _converted(
     Raises:
         RankSliceError: it cannot be.
     """
+    if not ({options.wire} if options.wire else boards.wires) - {"none"}:
+        return planned
 
     def wire(board: str, other: str) -> Wire:
         link, _ = boards.link(board, other)

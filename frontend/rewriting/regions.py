@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from rankslice.framework.graph import Box, Layer
+from rankslice.framework.graph import Box, Layer, Tensor, Weight
 from rankslice.frontend.rewriting.boxes import intersection, sizes, whole, with_ends
 
 Changes: TypeAlias = tuple[tuple[str, object], ...]
@@ -35,8 +35,8 @@ class LayerPart:
 
     region: Box
     """What the part's result stands for."""
-    operands: tuple[Box | None, ...]
-    """What it needs of each operand; ``None``: all of it, or it has none there."""
+    operands: Mapping[int, Box]
+    """What it needs of operands; of all others everything."""
     changes: Changes = ()
     valid: Box | None = None
     """Where the values of the result are right, if not everywhere."""
@@ -44,6 +44,12 @@ class LayerPart:
     @property
     def usable(self) -> Box:
         return self.valid or self.region
+
+    def needs(self, layer: Layer) -> Iterator[tuple[Tensor | Weight, Box]]:
+        """Yield the operands that the layer has, with what is needed of each."""
+        for number, operand in enumerate(layer.operands):
+            if operand is not None:
+                yield operand, self.operands.get(number, whole(operand.shape or ()))
 
 
 class Form:
@@ -84,9 +90,9 @@ def result_shape(layer: Layer) -> tuple[int, ...]:
     return layer.outputs[0].shape or ()
 
 
-def _broadcast(region: Box, result: Sequence[int], shape: Sequence[int]) -> Box | None:
+def _broadcast(region: Box, shape: Sequence[int]) -> Box | None:
     """Return what a result's region needs of an operand that is broadcast to it."""
-    if len(shape) > len(result):
+    if len(shape) > len(region):
         return None
     behind = region[len(region) - len(shape) :]
     return tuple((0, 1) if size == 1 else ends for size, ends in zip(shape, behind, strict=True))
@@ -100,10 +106,6 @@ def _per_channel(layer: Layer, axes: Mapping[int, int], ends: tuple[int, int]) -
         if shape and shape[axis] > 1:
             channels[operand] = with_ends(whole(shape), axis, ends)
     return channels
-
-
-def _by_operand(layer: Layer, boxes: Mapping[int, Box | None]) -> tuple[Box | None, ...]:
-    return tuple(boxes.get(number) for number in range(len(layer.operands)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +124,17 @@ class Elementwise(Form):
         region = box
         for axis in self.mixes:
             region = with_ends(region, axis, (0, result[axis]))
-        boxes: dict[int, Box | None] = {}
+        boxes: dict[int, Box] = {}
         for number, operand in enumerate(layer.operands):
             if operand is None or number in self.parameters:
                 continue
             if number in self.along:
                 boxes |= _per_channel(layer, {number: 0}, region[self.along[number]])
+            elif (needed := _broadcast(region, operand.shape or ())) is not None:
+                boxes[number] = needed
             else:
-                boxes[number] = _broadcast(region, result, operand.shape or ())
-                if boxes[number] is None:
-                    return None
-        return LayerPart(region, _by_operand(layer, boxes))
+                return None
+        return LayerPart(region, boxes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +241,7 @@ class Windowed(Form):
             region = with_ends(region, axis, along.region)
             pads.append(along.pads)
             usual.append((window.before, window.after))
-        boxes: dict[int, Box | None] = {0: needed}
+        boxes: dict[int, Box] = {0: needed}
         changes: Changes = (("pads", tuple(pads)),) if pads != usual and self.sets_pads else ()
         if self.filters is None:
             boxes[0] = with_ends(needed, self.channels, box[self.channels])
@@ -259,7 +261,7 @@ class Windowed(Form):
             valid = with_ends(valid, self.channels, (begin, end))
             per_output = {filters.operand: filters.outputs, **filters.per_output}
             boxes |= _per_channel(layer, per_output, (begin, end))
-        return LayerPart(region, _by_operand(layer, boxes), changes, valid)
+        return LayerPart(region, boxes, changes, valid)
 
     def _along(
         self, window: Window, ends: tuple[int, int], size: int, result: int
@@ -278,12 +280,8 @@ class Windowed(Form):
         filters = self.filters
         if filters is None or filters.groups > 1:
             return None
-        shape = shape_of(layer, filters.operand)
-        boxes: dict[int, Box | None] = {
-            0: with_ends(whole(shape_of(layer, 0)), self.channels, (begin, end)),
-            filters.operand: with_ends(whole(shape), filters.inputs, (begin, end)),
-        }
-        return _summand(layer, boxes, begin, filters.biases)
+        axes = {0: self.channels, filters.operand: filters.inputs}
+        return _summand(layer, axes, (begin, end), filters.biases)
 
     def groups(self, layer: Layer) -> int:
         return self.filters.groups if self.filters else 1
@@ -319,47 +317,42 @@ class Product(Form):
             left = (*result[:-1], right[-1 if self.turns_right else -2])
         if min(len(left), len(right)) < 2:
             return None
-        batch = box[:-2]
-        rows, columns = box[-2:]
-        boxes: dict[int, Box | None] = {
-            self.left: self._matrix(batch, result, left, self.turns_left, rows, None),
-            self.right: self._matrix(batch, result, right, self.turns_right, None, columns),
-            **{number: _broadcast(box, result, shape_of(layer, number)) for number in self.biases},
-            **_per_channel(layer, dict.fromkeys(self.per_output, 0), columns),
+        rows = self._matrix(box, left, 1 if self.turns_left else 2, box[-2])
+        columns = self._matrix(box, right, 2 if self.turns_right else 1, box[-1])
+        boxes = _per_channel(layer, dict.fromkeys(self.per_output, 0), box[-1])
+        flat = _same_values(rows, left, shape_of(layer, self.left))
+        needed = {
+            self.left: flat if self.flattens_left else rows,
+            self.right: columns,
+            **{number: _broadcast(box, shape_of(layer, number)) for number in self.biases},
         }
-        matrix = boxes[self.left]
-        if self.flattens_left and matrix:
-            boxes[self.left] = _same_values(matrix, left, shape_of(layer, self.left))
-            if boxes[self.left] is None:
+        for number, one in needed.items():
+            if one is None:
                 return None
-        return LayerPart(box, _by_operand(layer, boxes))
+            boxes[number] = one
+        return LayerPart(box, boxes)
 
-    def _matrix(
-        self,
-        batch: Box,
-        result: Sequence[int],
-        shape: Sequence[int],
-        turned: bool,
-        rows: tuple[int, int] | None,
-        columns: tuple[int, int] | None,
-    ) -> Box:
-        outer = _broadcast(batch, result[:-2], shape[:-2]) or ()
-        high, wide = shape[-2:][::-1] if turned else shape[-2:]
-        matrix = (rows or (0, high), columns or (0, wide))
-        return (*outer, *(matrix[::-1] if turned else matrix))
+    @staticmethod
+    def _matrix(box: Box, shape: Sequence[int], place: int, ends: tuple[int, int]) -> Box:
+        """Return a range of rows or columns of the matrices that the result's batch needs.
+
+        Args:
+            place: of that axis, from the last one.
+        """
+        outer = _broadcast(box[:-2], shape[:-2]) or ()
+        return with_ends((*outer, *whole(shape[-2:])), len(shape) - place, ends)
 
     def summand(self, layer: Layer, begin: int, end: int) -> LayerPart | None:
         left, right = (shape_of(layer, number) for number in (self.left, self.right))
         if len(right) < 2:
             return None
-        rows = len(right) - (1 if self.turns_right else 2)
-        if left[self._summed_axis(left)] != right[rows]:
-            return None
-        boxes: dict[int, Box | None] = {
-            self.left: with_ends(whole(left), self._summed_axis(left), (begin, end)),
-            self.right: with_ends(whole(right), rows, (begin, end)),
+        axes = {
+            self.left: self._summed_axis(left),
+            self.right: len(right) - (1 if self.turns_right else 2),
         }
-        return _summand(layer, boxes, begin, self.biases)
+        if left[axes[self.left]] != right[axes[self.right]]:
+            return None
+        return _summand(layer, axes, (begin, end), self.biases)
 
     def _summed_axis(self, left: Sequence[int]) -> int:
         return len(left) - (2 if self.turns_left else 1)
@@ -374,15 +367,16 @@ class Product(Form):
 
 
 def _summand(
-    layer: Layer, boxes: Mapping[int, Box | None], begin: int, biases: Sequence[int]
+    layer: Layer, axes: Mapping[int, int], ends: tuple[int, int], biases: Sequence[int]
 ) -> LayerPart | None:
+    """Return how a layer sums over a range of an axis; ``axes``: that axis, by operand."""
     if not layer.outputs[0].dtype.startswith(_SUMMED):
         return None
     changes: Changes = (("partial", True),)
     added = tuple(number for number in biases if shape_of(layer, number))
-    if begin and added:
+    if ends[0] and added:
         changes = (*changes, ("without", added))
-    return LayerPart(whole(result_shape(layer)), _by_operand(layer, boxes), changes)
+    return LayerPart(whole(result_shape(layer)), _per_channel(layer, axes, ends), changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +398,7 @@ class Reshaped(Form):
                 return None
             needed += inner
         changes: Changes = (("shape", sizes(box)),) if self.is_told else ()
-        return LayerPart(box, _by_operand(layer, {0: tuple(needed)}), changes)
+        return LayerPart(box, {0: tuple(needed)}, changes)
 
 
 def _equal_groups(
@@ -463,7 +457,7 @@ class Concatenated(Form):
     """How many operands each has: itself, and settings."""
 
     def part(self, layer: Layer, box: Box) -> LayerPart | None:
-        boxes: dict[int, Box | None] = {}
+        boxes: dict[int, Box] = {}
         left_out: list[int] = []
         start = 0
         for number in range(self.first, len(layer.operands), self.apart):
@@ -477,7 +471,7 @@ class Concatenated(Form):
                 boxes[number] = with_ends(shared, self.axis, (begin - start, end - start))
             start += shape[self.axis]
         changes: Changes = (("without", tuple(left_out)),) if left_out else ()
-        return LayerPart(box, _by_operand(layer, boxes), changes)
+        return LayerPart(box, boxes, changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -493,12 +487,12 @@ class Following(Form):
         followed = {axis for axes in self.axes.values() for axis in axes}
         sized = enumerate(zip(box, result_shape(layer), strict=True))
         region = tuple(ends if axis in followed else (0, size) for axis, (ends, size) in sized)
-        boxes: dict[int, Box | None] = {}
+        boxes: dict[int, Box] = {}
         for operand, axes in self.axes.items():
             pairs = zip(axes, shape_of(layer, operand), strict=True)
             boxes[operand] = tuple((0, n) if axis is None else region[axis] for axis, n in pairs)
         changes: Changes = (("shape", sizes(region)),) if self.is_told else ()
-        return LayerPart(region, _by_operand(layer, boxes), changes)
+        return LayerPart(region, boxes, changes)
 
 
 def reduced(layer: Layer, axes: Sequence[int], keeps_axes: bool = True) -> Following:
@@ -550,8 +544,7 @@ class Scaled(Form):
             region.append((start * up // down, stop * up // down))
             valid.append((low * up // down, high * up // down))
         changes: Changes = (("shape", sizes(tuple(region))),) if self.is_told else ()
-        operands = _by_operand(layer, {0: tuple(needed)})
-        return LayerPart(tuple(region), operands, changes, tuple(valid))
+        return LayerPart(tuple(region), {0: tuple(needed)}, changes, tuple(valid))
 
 
 @dataclass(frozen=True, slots=True)
@@ -568,7 +561,7 @@ class Sliced(Form):
         )
         steps = (step for _, step in self.steps)
         changes: Changes = (("slice", tuple(zip(sizes(needed), steps, strict=True))),)
-        return LayerPart(box, _by_operand(layer, {0: needed}), changes)
+        return LayerPart(box, {0: needed}, changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -604,4 +597,4 @@ class Padded(Form):
             needed.append((start, stop))
             pads.append((start - low, high - stop))
         changes: Changes = (("pads", tuple(pads)),) if tuple(pads) != self.pads else ()
-        return LayerPart(box, _by_operand(layer, {0: tuple(needed)}), changes)
+        return LayerPart(box, {0: tuple(needed)}, changes)

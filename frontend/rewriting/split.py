@@ -49,7 +49,15 @@ from rankslice.frontend.rewriting.boxes import (
     within,
 )
 from rankslice.frontend.rewriting.made_layers import GraphRewriting, Place, Rewritten, made_layer
-from rankslice.frontend.rewriting.regions import Divided, Form, FormOf, LayerPart, Sliced
+from rankslice.frontend.rewriting.regions import (
+    Divided,
+    Form,
+    FormOf,
+    LayerPart,
+    Sliced,
+    result_shape,
+    shape_of,
+)
 
 _INPUTS = ("inputs",)
 """Group of the layers that cut model inputs: parts must not wait for each other."""
@@ -204,7 +212,7 @@ class _Split:
         axis = form.first_axis(layer, "outputs") if form else None
         if form is None or axis is None:
             return self.block
-        size = (layer.outputs[0].shape or ())[axis]
+        size = result_shape(layer)[axis]
         ends, groups = self.ends(size), form.groups(layer)
         limits = sorted({*ends, *range(0, size, size // groups)})
         entry_of = {end: entry for end, (entry, _) in zip(ends[1:], self.block.parts, strict=True)}
@@ -219,7 +227,7 @@ class _Split:
         for layer in self._layers:
             form = self._form_of(layer)
             contracted = form.contracted(layer) if form else None
-            shape = layer.outputs[0].shape or ()
+            shape = result_shape(layer)
             if contracted and len(layer.inputs) > 1 and not layer.weights and len(shape) > 2:
                 return shape[-3]
         return 0
@@ -292,34 +300,30 @@ class _Split:
             if isinstance(operand, Tensor) and operand.name in self.axis
         }
         if contracted and by in ("inputs", "heads"):
-            is_split = split.get(contracted[0]) == contracted[1]
-            if is_split or (by == "inputs" and not split):
-                size = (layer.operands[contracted[0]].shape or ())[contracted[1]]  # type: ignore[union-attr]
+            operand, axis = contracted
+            if split.get(operand) == axis or (by == "inputs" and not split):
+                size = shape_of(layer, operand)[axis]
                 if self._fits(size) and form.summand(layer, *self.ends_of(size, 0)):
                     self.sums[name] = contracted
-                    return True
-                return False
+                return name in self.sums
         if contracted and by == "outputs":
             split = {}
-        axes = self._axes_from(layer, split) if split else self._first_axes(layer, form)
+        axes = self._first_axes(layer, form)
+        if split:
+            usual = next(iter(split.values()))
+            axes = [*dict.fromkeys((usual, *range(len(result_shape(layer)))))]
         for axis in axes:
             if self._is_split_along(layer, form, axis, split, uncut):
                 self.axis[name] = axis
                 return True
         return False
 
-    def _axes_from(self, layer: Layer, split: Mapping[int, int]) -> Sequence[int]:
-        rank = len(layer.outputs[0].shape or ())
-        usual = next(iter(split.values()))
-        return sorted(range(rank), key=lambda axis: (axis != usual, axis))
-
     def _first_axes(self, layer: Layer, form: Form) -> Sequence[int]:
         """Return the axis along which the first layers of the block are split, if there is one."""
         by = self.block.by
         wanted = by if by in ("rows", "columns") else "outputs"
         axis = form.first_axis(layer, wanted)
-        shape = layer.outputs[0].shape or ()
-        rank = len(shape)
+        shape, rank = result_shape(layer), len(result_shape(layer))
         if axis is None and by == "heads":
             return [a for a in (1, 2) if rank == 4 and shape[a] == self._units]
         if axis is None and rank == 4:
@@ -337,7 +341,7 @@ class _Split:
         split: Mapping[int, int],
         uncut: Collection[str],
     ) -> bool:
-        shape = layer.outputs[0].shape or ()
+        shape = result_shape(layer)
         if axis >= len(shape) or not self._fits(shape[axis]):
             return False
         for number in range(self.count):
@@ -348,11 +352,11 @@ class _Split:
             cut = [
                 box[at] != (0, (held.shape or ())[at])
                 for operand, at in split.items()
-                if (held := layer.operands[operand]) and (box := part.operands[operand])
+                if (held := layer.operands[operand]) and (box := part.operands.get(operand))
             ]
             if any(
-                held and held.name in uncut and box != whole(held.shape or ())
-                for held, box in zip(layer.operands, part.operands, strict=True)
+                held and held.name in uncut and part.operands.get(n) != whole(held.shape or ())
+                for n, held in enumerate(layer.operands)
             ):
                 return False
             # Of attention a part reads some queries, and all keys and values.
@@ -372,11 +376,9 @@ class _Split:
         wanted = {n: self.own(tensor, part) for n, tensor in by_name.items() if n in read}
         for layer in reversed(layers):
             box = wanted.get(layer.outputs[0].name)
-            plan = self.plan(layer, box) if box else None
-            for operand, needed in zip(layer.operands, plan.operands if plan else (), strict=False):
-                if isinstance(operand, Tensor) and operand.name in by_name:
-                    box = needed or whole(operand.shape or ())
-                    wanted[operand.name] = hull(wanted.get(operand.name, box), box)
+            for operand, needed in self.plan(layer, box).needs(layer) if box else ():
+                if operand.name in by_name:
+                    wanted[operand.name] = hull(wanted.get(operand.name, needed), needed)
         return wanted
 
     def _count_stages(self) -> None:
@@ -397,13 +399,9 @@ class _Split:
         if not self.has_exchange or operand.name not in self.axis:
             return operand.name in self.axis
         return all(
-            contains(self.own(operand, part), needed or whole(operand.shape or ()))
+            contains(self.own(operand, part), needed)
             for part in range(self.count)
-            for held, needed in zip(
-                layer.operands,
-                self.plan(layer, self.own(layer.outputs[0], part)).operands,
-                strict=False,
-            )
+            for held, needed in self.plan(layer, self.own(layer.outputs[0], part)).needs(layer)
             if held == operand
         )
 
@@ -413,7 +411,7 @@ class _Split:
             raise RankSliceError(
                 Mistake(
                     f"{self._where}: layer {quoted(layer.name)}",
-                    f"it cannot make the part {text_of(box, layer.outputs[0].shape or ())}",
+                    f"it cannot make the part {text_of(box, result_shape(layer))}",
                     "choose other shares, or other layers",
                 )
             )
@@ -422,8 +420,7 @@ class _Split:
     def summand(self, layer: Layer, part: int) -> tuple[LayerPart, float]:
         """Return how a part makes its summand, and how much of the axis that is."""
         operand, axis = self.sums[layer.outputs[0].name]
-        held = layer.operands[operand]
-        size = (held.shape or ())[axis] if held else 0
+        size = shape_of(layer, operand)[axis]
         form = self._form_of(layer)
         begin, end = self.ends_of(size, part)
         plan = form.summand(layer, begin, end) if form else None
@@ -438,9 +435,9 @@ def _has_filters(layer: Layer, form: Form) -> bool:
 def part_of(form: Form | None, layer: Layer, box: Box) -> LayerPart | None:
     """Return how a layer makes a box; ``None``, too, if a weight cannot be cut so."""
     plan = form.part(layer, box) if form else None
-    for operand, needed in zip(layer.operands, plan.operands if plan else (), strict=False):
-        is_cut = isinstance(operand, Weight) and needed and needed != whole(operand.shape)
-        if is_cut and operand and (not (bits := dtype_bits(operand.dtype)) or bits % 8):
+    for operand, needed in plan.needs(layer) if plan else ():
+        is_cut = isinstance(operand, Weight) and needed != whole(operand.shape)
+        if is_cut and (not (bits := dtype_bits(operand.dtype)) or bits % 8):
             return None
     return plan
 
@@ -530,7 +527,7 @@ class _Splitting(GraphRewriting):
                 continue
             plan = split.plan(layer, box)
             if isinstance(layer.making, Crop):
-                made = self._box(layer.inputs[0], plan.operands[0] or (), reader)
+                made = self._box(layer.inputs[0], plan.operands[0], reader)
             else:
                 made = self._part(layer, plan, reader)
             own = split.own(tensor, reader.part)
@@ -547,13 +544,14 @@ class _Splitting(GraphRewriting):
         dropped = dict(plan.changes).get("without", ())
         operands: list[Tensor | Weight | None] = []
         for number, operand in enumerate(layer.operands):
-            box = plan.operands[number]
             if operand is None or (isinstance(dropped, tuple) and number in dropped):
                 operands.append(None)
-            elif isinstance(operand, Weight):
-                operands.append(self._cut_weight(operand, box or whole(operand.shape)))
+                continue
+            box = plan.operands.get(number, whole(operand.shape or ()))
+            if isinstance(operand, Weight):
+                operands.append(self._cut_weight(operand, box))
             else:
-                operands.append(self._box(operand, box or whole(operand.shape or ()), reader))
+                operands.append(self._box(operand, box, reader))
         shape, full = sizes(plan.region), result.shape or ()
         suffix = text_of(plan.region, full) if is_copy else f"[{reader.part + 1}/{split.count}]"
         tensor = replace(result, name=self.unique(result.name + suffix), shape=shape)

@@ -60,9 +60,7 @@ class ReadPart:
     @cached_property
     def own_tensors(self) -> dict[str, Tensor]:
         """The part's tensors as its file has them, by their names in the whole model."""
-        graph = self.model.graph
-        made = (tensor for layer in graph.layers for tensor in layer.outputs)
-        return {self.whole(tensor.name): tensor for tensor in (*graph.inputs, *made)}
+        return {self.whole(tensor.name): tensor for tensor in self.model.graph.tensors}
 
     @cached_property
     def own_layers(self) -> dict[str, Layer]:

@@ -74,7 +74,8 @@ class _OfWholeInput(Form):
 
     def part(self, layer: Layer, box: Box) -> LayerPart | None:
         plan = self.form.part(layer, box)
-        is_whole = plan and plan.operands[0] in (None, whole(shape_of(layer, 0)))
+        everything = whole(shape_of(layer, 0))
+        is_whole = plan and plan.operands.get(0, everything) == everything
         return plan if is_whole else None
 
     def contracted(self, layer: Layer) -> tuple[int, int] | None:

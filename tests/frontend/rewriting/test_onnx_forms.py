@@ -364,11 +364,11 @@ def part_layer(layer, plan):
     cuts = {}
     operands = []
     dropped = dict(plan.changes).get("without", ())
-    for number, (operand, needed) in enumerate(zip(layer.operands, plan.operands, strict=True)):
+    for number, operand in enumerate(layer.operands):
         if operand is None or number in dropped:
             operands.append(None)
             continue
-        box = needed or whole(operand.shape)
+        box = plan.operands.get(number, whole(operand.shape))
         cut = Tensor(f"{operand.name} cut", operand.dtype, sizes(box))
         cuts[cut.name] = (operand.name, tuple(slice(*ends) for ends in box))
         operands.append(cut)

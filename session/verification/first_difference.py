@@ -28,7 +28,7 @@ from rankslice.session.build_folder import REFERENCE, built_model, converted_nam
 from rankslice.session.prepare import PreparedRun
 from rankslice.session.start import own_folder, run_in
 from rankslice.session.verification.unsliced_outputs import unsliced_outputs
-from rankslice.session.verification.unsliced_parts import written_parts
+from rankslice.session.verification.unsliced_parts import unsliced_parts
 
 Arrivals: TypeAlias = Mapping[int, int] | Sequence[int]
 """Number of frame -> which arrival it was; those that failed are missing."""
@@ -207,7 +207,7 @@ def _unsliced(
     for name in wanted:
         if name not in made:
             raise RankSliceError(f"no layer of the unsliced model makes {quoted(name)}")
-    parts = [*written_parts(model, wanted, folder, plan.model.format, conversion)]
+    parts = [*unsliced_parts(model, wanted, folder, plan.model.format, conversion)]
     specs = tuple(job.tensors[name] for name in wanted)
     lasts = any(layer.lasting or not layer.deterministic for layer in model.graph.layers)
     frames = range(arrival + 1) if lasts else (arrival,)

@@ -22,13 +22,12 @@ from rankslice.backend.temporary import temporary_folder
 from rankslice.framework.engines import reference_engine
 from rankslice.framework.plan import Plan
 from rankslice.frontend.formats import find_format
-from rankslice.frontend.formats.parts.reader import PartsModel
 from rankslice.session.build_folder import built_model
 from rankslice.session.prepare import PreparedRun
 from rankslice.session.verification.unsliced_parts import (
     UnslicedModel,
     UnslicedPart,
-    parts_in_order,
+    unsliced_parts,
 )
 
 _SHARE_OF_MEMORY = 0.5
@@ -95,9 +94,8 @@ def _parts(
     if kind is None or kind.submodels:
         return [UnslicedPart(model, prepared.plan.model.format, job.inputs, made)]
     read = built_model(prepared.folder, prepared.plan, "verify a run")
-    assert isinstance(read, PartsModel)
     folder = stack.enter_context(temporary_folder()).path
-    return [*parts_in_order(read, {spec.name for spec in made}, folder)]
+    return [*unsliced_parts(read, {spec.name for spec in made}, folder, anew=False)]
 
 
 def _engine(plan: Plan, submodels: str) -> str:

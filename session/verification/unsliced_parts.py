@@ -102,7 +102,7 @@ def values_of(
     formats = formats_of(model.graph)
     engines = {submodels: default_engine(submodels) for submodels in formats}
     with temporary_folder() as folder:
-        parts = [*written_parts(model, made, folder.path, formats[0], FLOAT32)] if made else []
+        parts = [*unsliced_parts(model, made, folder.path, formats[0])] if made else []
         with closing(UnslicedModel(parts, engines, inputs, outputs, EngineSettings())) as whole:
             for number in numbers:
                 try:
@@ -115,49 +115,40 @@ def values_of(
                 yield whole.outputs
 
 
-def parts_in_order(
-    model: PartsModel, wanted: Collection[str], folder: Path
+def unsliced_parts(
+    model: Model,
+    wanted: Collection[str],
+    folder: Path,
+    suffix: str = "",
+    conversion: Conversion = FLOAT32,
+    *,
+    anew: bool = True,
 ) -> Iterator[UnslicedPart]:
-    """Yield the files of the parts as they are; of parts that change a layout, written anew.
+    """Yield files with all layers of the model, or of each of its parts.
 
-    ``wanted``: outputs of the whole model.
+    Args:
+        wanted: tensors that they give out, besides those that other parts read.
+        folder: where they are written.
+        suffix: of the file of a model that does not consist of parts.
+        anew: whether to write all of them; else parts that change no layout are taken as they are.
     """
     for number, segment in enumerate(_whole_parts(model, wanted)):
-        if any(layer.making for layer in segment.layers):
-            yield _written(model, segment, folder / f"unsliced-{number}", "", FLOAT32)
-            continue
-        part = model.part_of(segment.layers[0])
-        names = tuple((part.whole(name), name) for name in part.own_names)
-        yield _unsliced(part.model.path, part.part.format, segment, Facts(names=names))
-
-
-def written_parts(
-    model: Model, wanted: Collection[str], folder: Path, suffix: str, conversion: Conversion
-) -> Iterator[UnslicedPart]:
-    """Write files with all layers into a folder, which also give out the tensors ``wanted``.
-
-    ``suffix``: of the file of a model that does not consist of parts.
-    """
-    for number, segment in enumerate(_whole_parts(model, wanted)):
-        yield _written(model, segment, folder / f"unsliced-{number}", suffix, conversion)
-
-
-def _written(
-    model: Model, segment: PartitionSegment, path: Path, suffix: str, conversion: Conversion
-) -> UnslicedPart:
-    part = segment.layers[0].part
-    kind = part.format if part else suffix
-    file = path.with_name(f"{path.name}.{kind}")
-    files = submodel_files(model, segment, name=file.name, conversion=conversion)
-    write_submodel(files, file)
-    return _unsliced(file, kind, segment, files.facts)
-
-
-def _unsliced(file: Path, kind: str, segment: PartitionSegment, facts: Facts) -> UnslicedPart:
-    inputs, outputs = (
-        tuple(tensor.in_job() for tensor in side) for side in (segment.inputs, segment.outputs)
-    )
-    return UnslicedPart(file, kind, inputs, outputs, facts)
+        first = segment.layers[0]
+        kind = first.part.format if first.part else suffix
+        if anew or any(layer.making for layer in segment.layers):
+            file = folder / f"unsliced-{number}.{kind}"
+            files = submodel_files(model, segment, name=file.name, conversion=conversion)
+            write_submodel(files, file)
+            facts = files.facts
+        else:
+            assert isinstance(model, PartsModel)
+            part = model.part_of(first)
+            file = part.model.path
+            facts = Facts(names=tuple((part.whole(name), name) for name in part.own_names))
+        inputs, outputs = (
+            tuple(tensor.in_job() for tensor in side) for side in (segment.inputs, segment.outputs)
+        )
+        yield UnslicedPart(file, kind, inputs, outputs, facts)
 
 
 def _whole_parts(model: Model, wanted: Collection[str]) -> Iterator[PartitionSegment]:

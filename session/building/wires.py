@@ -16,6 +16,7 @@ from rankslice.framework.plan import WireConversion
 from rankslice.framework.wording import on_one_line, quoted
 from rankslice.frontend.formats import Model, format_of
 from rankslice.frontend.rewriting.conversions import Sent
+from rankslice.measurement.verify import Difference
 from rankslice.session.building.build_options import Quantisation
 from rankslice.session.building.representative import (
     REPRESENTATIVE,
@@ -88,17 +89,15 @@ def conversions_of(
     Raises:
         RankSliceError: frames cannot be computed, or a value is too large for float16.
     """
-    errors, lows, highs = (np.full(len(sent), value) for value in (0.0, np.inf, -np.inf))
+    differences = [Difference() for _ in sent]
     tensors = [one.tensor for one in sent]
-    for frame in _values(model, tensors, wanted) if wanted.representative else ():
-        for number, (values, one) in enumerate(zip(frame, sent, strict=True)):
+    frames = _values(model, tensors, wanted) if wanted.representative else ()
+    for number, frame in enumerate(frames):
+        for difference, values, one in zip(differences, frame, sent, strict=True):
+            with np.errstate(over="ignore", invalid="ignore"):
+                read = through_wire(values, one.sent.dtype, one.scales)
             is_finite = np.isfinite(values)
-            if is_finite.any():
-                with np.errstate(over="ignore", invalid="ignore"):
-                    distances = np.abs(through_wire(values, one.sent.dtype, one.scales) - values)
-                errors[number] = max(errors[number], distances[is_finite].max())
-                lows[number] = min(lows[number], values[is_finite].min())
-                highs[number] = max(highs[number], values[is_finite].max())
+            difference.add(number, values[is_finite], read[is_finite])
     raise_mistakes(
         Mistake(
             f"{REPRESENTATIVE}: tensor {quoted(one.tensor.name)}",
@@ -107,19 +106,13 @@ def conversions_of(
             if one.sent.dtype == "bfloat16"
             else "choose bfloat16, which has the range of float32",
         )
-        for one, error in zip(sent, errors.tolist(), strict=True)
-        if not np.isfinite(error)
+        for one, difference in zip(sent, differences, strict=True)
+        if not np.isfinite(difference.absolute)
     )
-    is_measured = np.isfinite(lows)
+    measured = ((d.absolute, d.high - d.low) if d.low <= d.high else () for d in differences)
     return tuple(
-        WireConversion(
-            one.tensor.name,
-            one.sent.name,
-            one.sent.dtype,
-            float(errors[number]) if is_measured[number] else None,
-            float(highs[number] - lows[number]) if is_measured[number] else None,
-        )
-        for number, one in enumerate(sent)
+        WireConversion(one.tensor.name, one.sent.name, one.sent.dtype, *figures)
+        for one, figures in zip(sent, measured, strict=True)
     )
 
 
@@ -132,7 +125,7 @@ def through_wire(
     if dtype == "bfloat16":
         bits = np.ascontiguousarray(values).view(np.uint32)
         rounded = bits + (0x7FFF + ((bits >> 16) & 1)).astype(np.uint32)
-        return (rounded & np.uint32(0xFFFF0000)).view(np.float32)
+        return (rounded & np.uint32(0xFFFF0000)).view(np.float32).reshape(values.shape)
     scales = scales or Scales()
     shape = [1] * values.ndim
     if scales.axis is not None:

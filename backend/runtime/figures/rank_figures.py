@@ -155,7 +155,7 @@ class RankFigures(RouteFigures):
     send_ms: Amount = field(metadata=_shown("send", "ms"))
     """Mean time from the start of each send until its slot was reusable; overlaps computing, but
     for that of compressing."""
-    compression_ratio: Amount | None = field(default=None, metadata=_shown("compression ratio", ""))
+    compression_ratio: Amount | None = field(default=None, metadata=_shown("zstd ratio", ""))
     """Bytes of what it sent by compressed channels over those of the messages; ``None``: it sent
     none."""
     cpu_ms: Amount = field(metadata=_shown("CPU", "ms"))

@@ -75,11 +75,23 @@ class Pair:
 
 
 @given(
-    values=st.binary(min_size=1, max_size=300) | st.just(bytes(SLOT_BYTES)),
+    values=st.binary(min_size=1, max_size=300)
+    | st.sampled_from([bytes(SLOT_BYTES), b"abcdefg" * 500, b"abc\0" * 500]),
     number_bytes=st.sampled_from([1, 2, 4, 8]),
 )
 def test_what_arrives_is_what_was_sent(values: bytes, number_bytes: int) -> None:
     assert values == Pair(number_bytes).carry(values)[0]
+
+
+def test_numbers_are_sorted_by_place_only_where_few_are_zero() -> None:
+    values = 1 + np.random.default_rng(0).random(1000, np.float32)
+    many = np.where(np.arange(1000) % 2, values, 0)
+    for numbers, kind in ((values, 2), (many, 1)):
+        pair = Pair(4)
+        pair.slots[0][:] = numbers.view(np.uint8)
+        pair.ends[0].send(0, 0)
+        (message,) = pair.twins[0]._links.mail[0, 1, CHANNEL]
+        assert kind == message.payload[0]
 
 
 def test_floats_that_are_alike_take_fewer_bytes_and_the_ratio_says_so() -> None:
@@ -134,8 +146,10 @@ def with_size(message: bytes, size: int) -> bytes:
 
 
 DAMAGE: dict[str, tuple[bytes, str]] = {
-    "of no known kind": (b"\2abc", "a damaged message"),
+    "of no known kind": (b"\3abc", "a damaged message"),
     "kind alone": (b"\1", "a damaged message"),
+    "sorted, no frame": (b"\2" + bytes(range(200)), "a damaged message"),
+    "sorted, cut off": (b"\2" + packed(b"abcd" * 99)[1:-3], "a damaged message"),
     "no frame": (b"\1" + bytes(range(200)), "a damaged message"),
     "cut off": (packed(np.random.default_rng(0).bytes(1000))[:-100], "a damaged message"),
     "head alone": (packed(b"a" * 1000)[:10], "a damaged message"),

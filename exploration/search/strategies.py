@@ -353,8 +353,9 @@ class SplitSearch:
         """Yield mappings that split no layers: the planner's, and the whole model in turn."""
         problem = self.problem
         teams = tuple(Team(g, weights_for(self._whole_s[[*g]].tolist())) for g in self.groups())
-        made = replace(problem, teams=teams)
-        in_turn = np.arange(len(teams))[:, None] + np.full(len(problem.layers), len(made.devices))
+        made = replace(problem, teams=problem.teams + teams)
+        numbers = len(problem.numbered) + np.arange(len(teams))
+        in_turn = np.repeat(numbers[:, np.newaxis], len(problem.layers), axis=1)
         rows = np.concatenate([planned_seeds(problem), balanced_seeds(problem), in_turn])
         possible = rows[scorer(made, ("throughput",))(rows).excess <= 0]
         return (predicted_candidate(made, row) for row in possible)

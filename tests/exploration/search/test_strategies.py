@@ -17,6 +17,7 @@ from explorations import candidate
 from rankslice.exploration.objectives import OBJECTIVES
 from rankslice.exploration.problem.devices import kinds_and_devices
 from rankslice.exploration.problem.make_problem import make_problem
+from rankslice.exploration.problem.problem import mapping_of, with_turns
 from rankslice.exploration.problem.runtime_costs import DEFAULT_OVERHEADS
 from rankslice.exploration.problem.split_problem import Splitter
 from rankslice.exploration.results.candidates import (
@@ -27,6 +28,7 @@ from rankslice.exploration.results.candidates import (
     Strategy,
 )
 from rankslice.exploration.search.methods import SearchResult
+from rankslice.exploration.search.seeds import planned_seeds
 from rankslice.exploration.search.strategies import (
     SplitSearch,
     Stretch,
@@ -184,6 +186,23 @@ def test_ranks_of_other_strategies_share_no_cores(tmp_path: Path) -> None:
     used = [{*one.mapping} for one in other_strategies(Splitter(problem, model, platform))]
     assert {"b1_cpu0-1", "b2_cpu0-1"} in used
     assert not any({"b1_cpu0-1", "b1_cpu0"} <= keys for keys in used)
+
+
+def test_turns_of_slices_are_those_of_the_planner(tmp_path: Path) -> None:
+    search = searched(tmp_path, boards(3))
+    first, *slower = search.problem.devices
+    problem = replace(
+        search.problem,
+        spans_s=np.concatenate([search.problem.spans_s, 2 * search.problem.spans_s]),
+        times_s=np.concatenate([search.problem.times_s, 2 * search.problem.times_s]),
+        devices=(first, *(replace(device, kind=1) for device in slower)),
+    )
+    problem = with_turns(problem, 2)
+    search = SplitSearch(replace(search.splitter, problem=problem))
+    mappings = [one.mapping for one in search.whole()]
+    planned = [mapping_of(problem, row.tolist()) for row in planned_seeds(problem)]
+    assert any("|" in key for mapping in planned for key in mapping)
+    assert all(mapping in mappings for mapping in planned)
 
 
 def test_one_accelerator_has_nothing_to_share(tmp_path: Path) -> None:

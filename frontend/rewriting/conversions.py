@@ -96,27 +96,12 @@ class Sent:
     scales: Scales | None
 
 
-def with_conversions(
-    graph: Graph,
-    assignment: Assignment,
-    group_of: Mapping[str, object],
-    wires: Wires,
-    scales: Mapping[str, Scales],
-) -> tuple[Rewritten, tuple[Sent, ...]]:
-    """Return the graph with conversions, each where it belongs, and what they send.
+class Conversions(GraphRewriting):
+    """The graph with conversions, each where it belongs.
 
     A layer on another board reads what comes out of the way back, under another name. A model
     output that is converted is made under another name: its own is that of what the sink gets.
-
-    Args:
-        scales: of tensors that are sent as integers, by name.
     """
-    work = _Converting(graph, assignment, group_of, wires, scales)
-    return work.result(), tuple(work.sent)
-
-
-class _Converting(GraphRewriting):
-    """Makes the conversions."""
 
     def __init__(
         self,
@@ -126,6 +111,7 @@ class _Converting(GraphRewriting):
         wires: Wires,
         scales: Mapping[str, Scales],
     ) -> None:
+        """``scales``: of tensors that are sent as integers, by name."""
         super().__init__(graph, assignment, group_of)
         self._wires, self._scales = wires, scales
         self._copied = copied_layers(graph, self.entry_of)

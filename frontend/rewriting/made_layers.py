@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from rankslice.framework.graph import Graph, Layer, Making, Tensor, unique_name
 from rankslice.framework.mapping import Assignment
@@ -35,10 +34,7 @@ class GraphRewriting:
     """Puts the layers of a new graph together, in a topological order."""
 
     def __init__(
-        self,
-        graph: Graph,
-        assignment: Assignment,
-        group_of: Mapping[str, object] = MappingProxyType({}),
+        self, graph: Graph, assignment: Assignment, group_of: Mapping[str, object]
     ) -> None:
         self.graph = graph
         self.makers = {tensor.name: layer for layer in graph.layers for tensor in layer.outputs}

@@ -159,14 +159,10 @@ class _Split:
         """Names of the layers that cannot be split."""
         self._decide()
         if not (self.axis or self.sums) or (block.by == "heads" and not self._units):
-            raise RankSliceError(
-                Mistake(
-                    self._where,
-                    f"{listed(self.whole or block.layers)} cannot be split by {block.by}",
-                    "it mixes what would be split, is too small, or no rule for it is known: "
-                    "choose other layers, or split by something else",
-                )
-            )
+            found = f"{listed(self.whole or block.layers)} cannot be split by {block.by}"
+            why = "it mixes what would be split, is too small, or no rule for it is known"
+            hint = f"{why}: choose other layers, or split by something else"
+            raise RankSliceError(Mistake(self._where, found, hint))
         self.stage: dict[str, int] = {}
         """By layer: how often the parts exchange something before it."""
         self._count_stages()
@@ -194,9 +190,8 @@ class _Split:
                 found = layer.lasting[0] if layer.lasting else bound[layer.name]
                 yield Mistake(where, f"it keeps {found}", "keep it whole, on one key")
             elif any(tensor.is_open or tensor.shape is None for tensor in tensors):
-                yield Mistake(
-                    where, "its sizes are open", "give them with --shape, or keep it whole"
-                )
+                hint = "give them with --shape, or keep it whole"
+                yield Mistake(where, "its sizes are open", hint)
 
     def _results(self, layer: Layer) -> tuple[Tensor, ...]:
         """Return what somebody reads of what a layer makes."""
@@ -324,14 +319,13 @@ class _Split:
         wanted = by if by in ("rows", "columns") else "outputs"
         axis = form.first_axis(layer, wanted)
         shape, rank = result_shape(layer), len(result_shape(layer))
-        if axis is None and by == "heads":
+        if axis is not None:
+            return [axis]
+        if by == "heads":
             return [a for a in (1, 2) if rank == 4 and shape[a] == self._units]
-        if axis is None and rank == 4:
-            order = "rows columns outputs" if self._channels_last else "outputs rows columns"
-            axis = 1 + order.split().index(wanted)
-        elif axis is None and 2 <= rank <= 3:
-            axis = {"rows": rank - 2, "outputs": rank - 1}.get(wanted)
-        return () if axis is None else (axis,)
+        image = "rows columns outputs" if self._channels_last else "outputs rows columns"
+        axes = {2: "rows outputs", 3: "batch rows outputs", 4: f"batch {image}"}.get(rank, "")
+        return [number for number, name in enumerate(axes.split()) if name == wanted]
 
     def _is_split_along(
         self,
@@ -408,13 +402,9 @@ class _Split:
     def plan(self, layer: Layer, box: Box) -> LayerPart:
         plan = part_of(self._form_of(layer), layer, box)
         if plan is None:
-            raise RankSliceError(
-                Mistake(
-                    f"{self._where}: layer {quoted(layer.name)}",
-                    f"it cannot make the part {text_of(box, result_shape(layer))}",
-                    "choose other shares, or other layers",
-                )
-            )
+            where = f"{self._where}: layer {quoted(layer.name)}"
+            found = f"it cannot make the part {text_of(box, result_shape(layer))}"
+            raise RankSliceError(Mistake(where, found, "choose other shares, or other layers"))
         return plan
 
     def summand(self, layer: Layer, part: int) -> tuple[LayerPart, float]:
@@ -475,7 +465,7 @@ class _Splitting(GraphRewriting):
         form_of: FormOf,
         copied: frozenset[str],
     ) -> None:
-        super().__init__(graph, assignment)
+        super().__init__(graph, assignment, {})
         self._splits, self._form_of, self._copied = splits, form_of, copied
         self._pieces: dict[str, list[_Piece]] = {}
         self._weights: dict[tuple[str, Box], Weight] = {}
@@ -507,12 +497,9 @@ class _Splitting(GraphRewriting):
     def _warnings(self) -> Iterator[str]:
         for split in self._splits:
             if split.whole:
-                verb = "is" if len(split.whole) == 1 else "are"
-                yield (
-                    f"{split.block.where}: {listed(split.whole)} {verb} not split by"
-                    f" {split.block.by}, and {'runs' if verb == 'is' else 'run'} on the last part's"
-                    " key"
-                )
+                one, other = ("is", "runs") if len(split.whole) == 1 else ("are", "run")
+                found = f"{listed(split.whole)} {one} not split by {split.block.by}"
+                yield f"{split.block.where}: {found}, and {other} on the last part's key"
 
     def _readers(self, layer: Layer, split: _Split) -> Iterator[_Reader]:
         group = (split.number, split.stage.get(layer.name, 0))

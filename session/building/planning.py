@@ -34,7 +34,7 @@ from rankslice.frontend.formats.model_format import Arrangement
 from rankslice.frontend.partition.partition import Partition, in_turns, kept, partition
 from rankslice.frontend.plan.make_plan import make_plan
 from rankslice.frontend.plan.surge_route import join_ranks, with_surge
-from rankslice.frontend.rewriting.conversions import Sent, find_wires, with_conversions
+from rankslice.frontend.rewriting.conversions import Conversions, Sent, find_wires
 from rankslice.frontend.rewriting.made_layers import Rewritten
 from rankslice.frontend.rewriting.split import split_layers
 from rankslice.session.building.build_options import BuildOptions
@@ -285,19 +285,20 @@ def _converted(
     on_step("converting channels")
     kind = format_of(loaded.graph)
     integers = [tensor for tensor in loaded.graph.tensors if "int8" in wires.kinds(tensor.name)]
-    wired, sent = with_conversions(
+    conversions = Conversions(
         loaded.graph,
         placed.assignment,
         placed.group_of,
         wires,
         scales(loaded, integers),
     )
+    wired, sent = conversions.result(), tuple(conversions.sent)
     assert kind.with_made_layers
     model: Model = kind.with_made_layers(loaded, wired.graph)
     placed = placed.rewritten(wired)
     converted = _planned(model, placed, job.source, job.sink, options.literally)
-    conversions = (WireConversion(one.tensor.name, one.sent.name, one.sent.dtype) for one in sent)
-    plan = replace(converted.plan, conversions=tuple(conversions))
+    crossing = (WireConversion(one.tensor.name, one.sent.name, one.sent.dtype) for one in sent)
+    plan = replace(converted.plan, conversions=tuple(crossing))
     return replace(converted, plan=plan, sent=sent, unconverted=loaded)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -92,10 +92,17 @@ class _Known:
         value = helper.get_attribute_value(attribute)
         return [value] if attribute.name in ("value_int", "value_float") else [*value]
 
-    def integers(self, layer: Layer, operand: int, name: str) -> tuple[int, ...] | None:
-        """Return a setting that is an operand or, in some versions, an attribute."""
-        values = self.values(layer, operand) or layer.settings.get(name)
-        return tuple(map(int, values)) if isinstance(values, list | tuple) else None
+    def integers(
+        self, layer: Layer, operand: int, name: str, default: Sequence[int] | None = None
+    ) -> tuple[int, ...] | None:
+        """Return a setting that is an operand or, in some versions, an attribute, if it is known.
+
+        ``default``: what it is if the layer has neither.
+        """
+        values: object = self.values(layer, operand)
+        if _is_omitted(layer, operand):
+            values = layer.settings.get(name, default)
+        return tuple(map(int, values)) if isinstance(values, list | tuple | range) else None
 
 
 def _is_omitted(layer: Layer, operand: int) -> bool:
@@ -204,10 +211,8 @@ def _softmax(layer: Layer, known: _Known) -> Form:
 
 def _reduction(layer: Layer, known: _Known) -> Form | None:
     rank = len(shape_of(layer, 0))
-    axes = known.integers(layer, 1, "axes")
-    if axes is None and not _is_omitted(layer, 1):
-        return None
-    if not axes and layer.number("noop_with_empty_axes"):
+    axes = known.integers(layer, 1, "axes", ())
+    if axes is None or (not axes and layer.number("noop_with_empty_axes")):
         return None
     keeps = bool(layer.number("keepdims", 1))
     return reduced(layer, [axis % rank for axis in axes or range(rank)], keeps)
@@ -288,20 +293,15 @@ def _resize(layer: Layer, known: _Known) -> Form | None:
 
 def _slice(layer: Layer, known: _Known) -> Form | None:
     starts, ends = (known.integers(layer, n, k) for n, k in ((1, "starts"), (2, "ends")))
-    shape = shape_of(layer, 0)
-    axes = known.integers(layer, 3, "axes")
-    steps = known.integers(layer, 4, "steps")
-    is_unknown = any(
-        values is None and not _is_omitted(layer, number)
-        for number, values in ((3, axes), (4, steps))
-    )
-    if starts is None or ends is None or is_unknown:
+    if starts is None or ends is None:
         return None
-    steps = steps or (1,) * len(starts)
-    if min(steps, default=1) < 1:
+    shape = shape_of(layer, 0)
+    axes = known.integers(layer, 3, "axes", range(len(starts)))
+    steps = known.integers(layer, 4, "steps", [1] * len(starts))
+    if axes is None or steps is None or min(steps, default=1) < 1:
         return None
     by_axis = dict.fromkeys(range(len(shape)), (0, 1))
-    for axis, start, step in zip(axes or range(len(starts)), starts, steps, strict=True):
+    for axis, start, step in zip(axes, starts, steps, strict=True):
         size = shape[axis % len(shape)]
         first = start + size if start < 0 else start
         by_axis[axis % len(shape)] = (min(max(first, 0), size), step)
@@ -309,15 +309,13 @@ def _slice(layer: Layer, known: _Known) -> Form | None:
 
 
 def _pad(layer: Layer, known: _Known) -> Form | None:
-    pads = known.integers(layer, 1, "pads")
-    if layer.settings.get("mode", "constant") != "constant" or pads is None or min(pads) < 0:
-        return None
     rank = len(result_shape(layer))
-    axes = known.integers(layer, 3, "")
-    if axes is None and not _is_omitted(layer, 3):
+    pads, axes = known.integers(layer, 1, "pads"), known.integers(layer, 3, "", range(rank))
+    if pads is None or axes is None or min(pads, default=0) < 0:
+        return None
+    if layer.settings.get("mode", "constant") != "constant":
         return None
     by_axis = dict.fromkeys(range(rank), (0, 0))
-    axes = tuple(range(rank)) if axes is None else axes
     for axis, before, after in zip(axes, pads, pads[len(axes) :], strict=False):
         by_axis[axis % rank] = before, after
     return Padded(tuple(by_axis.values()))

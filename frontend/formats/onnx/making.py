@@ -74,13 +74,8 @@ def wire_fault(model: OnnxModel, dtype: str) -> str:
 def channel_axis(model: OnnxModel, tensor: Tensor) -> int | None:
     """Return the axis of an image's channels, or of a token's features, if its size is fixed."""
     axis = {3: 2, 4: 1, 5: 1}.get(len(tensor.shape or ()))
-    if (
-        axis is None
-        or opset_of(model.opsets) < _HAS_AXIS
-        or (tensor.symbols and tensor.symbols[axis])
-    ):
-        return None
-    return axis
+    is_open = axis is not None and tensor.symbols and tensor.symbols[axis]
+    return None if is_open or opset_of(model.opsets) < _HAS_AXIS else axis
 
 
 class _Maker:

@@ -16,7 +16,7 @@ from onnx import (
 )
 
 from rankslice.framework.errors import Mistake, RankSliceError
-from rankslice.framework.graph import UNNAMED, ByteRange, Layer, StoredPart, Tensor, Weight
+from rankslice.framework.graph import UNNAMED, ByteRange, Layer, Tensor, Weight
 from rankslice.frontend.formats.model_format import FLOAT32, Conversion
 from rankslice.frontend.formats.onnx.nodes import Operator, inner_tensors, onnx_facts
 from rankslice.frontend.formats.onnx.reader import OnnxModel, inner_data_of
@@ -108,8 +108,8 @@ def _functions(model: OnnxModel, layers: Iterable[Layer]) -> list[ByteRange]:
     return sorted(needed, key=lambda record: record.offset)
 
 
-_Values: TypeAlias = tuple[ByteRange, StoredPart | None]
-"""Where values lie, and which of them."""
+_Values: TypeAlias = tuple[Piece, ...]
+"""Where the values of a constant lie."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,29 +124,29 @@ class _DataFile:
 
 def _outside(
     model: OnnxModel, weights: Iterable[Weight], records: Iterable[Piece], large: bool
-) -> dict[_Values, tuple[Piece, ...]]:
+) -> Iterable[_Values]:
     """Return the values that go into a file of their own, once each.
 
     Small weights stay inside: engines want to know them when they work out shapes.
     """
-    values: dict[_Values, tuple[Piece, ...]] = {
-        (weight.data, weight.part): (*stored_pieces(weight),)
+    values: list[_Values] = [
+        (*stored_pieces(weight),)
         for weight in weights
         if weight.data is not None and weight.content is None and weight.nbytes > SMALL
         if large or weight.data.path != model.path
-    }
-    inside = (data for record in records for data in inner_data_of(model, record))
-    return values | {(data, None): (data,) for data in inside}
+    ]
+    values += [(data,) for record in records for data in inner_data_of(model, record)]
+    return dict.fromkeys(values)
 
 
-def _data_file(name: str, values: Mapping[_Values, tuple[Piece, ...]]) -> _DataFile:
+def _data_file(name: str, values: Iterable[_Values]) -> _DataFile:
     pieces: list[Piece] = []
     offsets: dict[_Values, int] = {}
     end = 0
-    for where, stored in values.items():
+    for stored in values:
         padding = -end % _PAGE
         pieces += [bytes(padding), *stored]
-        offsets[where] = end + padding
+        offsets[stored] = end + padding
         end += padding + pieces_length(stored)
     return _DataFile(name, tuple(coalesce(pieces)), offsets)
 
@@ -161,7 +161,7 @@ def _record(
     nodes = holder.node if isinstance(holder, GraphProto) else holder.functions[0].node
     outside = filter(is_external, inner_tensors(nodes))
     for tensor, data in zip(outside, inner_data_of(model, record), strict=True):
-        _point(tensor, (data, None), data.length, file)
+        _point(tensor, (data,), file)
     moved: bytes = holder.SerializeToString()
     return moved
 
@@ -210,10 +210,10 @@ def _value_info(tensor: Tensor | Weight) -> ValueInfoProto:
 
 def _initializer(model: OnnxModel, weight: Weight, file: _DataFile) -> Iterator[Piece]:
     """Yield the record of a weight: a copy, unless its values move in or out."""
-    where = (weight.data, weight.part) if weight.data is not None else None
-    if where is not None and where in file.offsets:
+    stored = (*stored_pieces(weight),)
+    if stored in file.offsets:
         tensor = _description(weight)
-        _point(tensor, where, weight.nbytes, file)
+        _point(tensor, stored, file)
         yield GraphProto(initializer=[tensor]).SerializeToString()
     elif weight.is_stored and (weight.data is None or weight.data.path == model.path):
         yield weight.record
@@ -221,12 +221,13 @@ def _initializer(model: OnnxModel, weight: Weight, file: _DataFile) -> Iterator[
         head = _description(weight).SerializeToString()
         head += varint(RAW_DATA << 3 | BYTES) + varint(weight.nbytes)
         yield varint(INITIALIZER << 3 | BYTES) + varint(len(head) + weight.nbytes) + head
-        yield from stored_pieces(weight)
+        yield from stored
 
 
-def _point(tensor: TensorProto, where: _Values, length: int, file: _DataFile) -> None:
+def _point(tensor: TensorProto, values: _Values, file: _DataFile) -> None:
     tensor.data_location = TensorProto.EXTERNAL
-    entries = {"location": file.name, "offset": file.offsets[where], "length": length}
+    offset, length = file.offsets[values], pieces_length(values)
+    entries = {"location": file.name, "offset": offset, "length": length}
     del tensor.external_data[:]
     tensor.external_data.extend(
         StringStringEntryProto(key=key, value=str(value)) for key, value in entries.items()

@@ -269,11 +269,7 @@ class _Joining:
             return read_model(file, GivenSizes(fixed, at_most))
         except RankSliceError:
             # If the file can be read as it is, what feeds it does not fit.
-            try:
-                alone = read_model(file)
-            except RankSliceError:
-                alone = None
-            if alone is not None:
+            if alone := CollectedMistakes().catch(partial(read_model, file)):
                 raise_mistakes(self._input_mistakes(spec, alone.graph))
                 raise_mistakes(self._joint_mistakes(spec, alone.graph))
             raise

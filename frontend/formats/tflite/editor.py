@@ -10,15 +10,6 @@ from rankslice.frontend.formats.tflite.references import MAIN
 from rankslice.frontend.formats.tflite.schema import CODES, OPERATORS, UNIONS
 from rankslice.frontend.formats.tflite.wire import Table, Value, packed
 
-_OPTIONS = {
-    "ADD": "AddOptions",
-    "CAST": "CastOptions",
-    "CONCATENATION": "ConcatenationOptions",
-    "DEQUANTIZE": "DequantizeOptions",
-    "QUANTIZE": "QuantizeOptions",
-    "RESHAPE": "ReshapeOptions",
-    "SLICE": "SliceOptions",
-}
 _OLD_CODES = 127
 """Larger numbers of operators do not fit into the old field."""
 
@@ -57,8 +48,8 @@ class Editor:
         settings: Mapping[str, Sequence[int]],
         version: int = 1,
     ) -> None:
-        """Append an operator that reads tensors and makes one."""
-        kind = _OPTIONS[name]
+        """Append an operator, with a name of one word, that reads tensors and makes one."""
+        kind = f"{name.title()}Options"
         values: dict[str, Value] = {
             "opcode_index": packed("uint", self._code(OPERATORS.index(name), version)),
             "inputs": packed("tensor", *inputs),

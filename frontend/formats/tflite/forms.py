@@ -183,14 +183,11 @@ def _strided_slice(layer: Layer) -> Form | None:
         return None
     shape, mask = shape_of(layer, 0), layer.number("begin_mask")
     firsts = [
-        0 if mask >> axis & 1 else _first(begin, shape[axis]) for axis, begin in enumerate(begins)
+        0 if mask >> axis & 1 else begin if begin >= 0 else max(begin + shape[axis], 0)
+        for axis, begin in enumerate(begins)
     ]
     rest = ((0, 1),) * (len(shape) - len(begins))
     return Sliced((*zip(firsts, strides, strict=True), *rest))
-
-
-def _first(begin: int, size: int) -> int:
-    return max(begin + size, 0) if begin < 0 else begin
 
 
 def _divided(layer: Layer) -> Form | None:

@@ -304,6 +304,8 @@ def _converted(
 
 def _compressed(plan: Plan, boards: Platform, compress: Compression | None) -> Plan:
     """Return the plan whose messages between boards are compressed as links or an option say."""
+    if not compress and not any(boards.compresses(board.name) for board in boards.boards):
+        return plan
 
     def sends(rank: Rank, way: Rank | Route) -> tuple[Send, ...]:
         return tuple(

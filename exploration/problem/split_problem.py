@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -63,9 +63,8 @@ class Splitter:
                 of the model.
         """
         split = self._rewritten(mapping)
-        rank_of = split.assignment.entry_of
-        cut = partition(split.graph, rank_of, group_of=split.group_of)
-        ordered = _by_segment(cut, rank_of)
+        cut = partition(split.graph, split.assignment.entry_of, group_of=split.group_of)
+        ordered = _by_segment(cut)
         layers = explored_layers(ordered)
         position = {layer.name: number for number, layer in enumerate(layers)}
         blocks = tuple(
@@ -161,11 +160,7 @@ _OF_LAYERS = (
 """What a problem has by layer."""
 
 
-def _by_segment(cut: Partition, placed: Collection[str]) -> Graph:
+def _by_segment(cut: Partition) -> Graph:
     """Return a graph whose layers stand segment by segment, copies before their first readers."""
-    layers = {
-        layer.name: replace(layer, is_copied=layer.is_copied and layer.name not in placed)
-        for segment in cut.segments
-        for layer in segment.layers
-    }
+    layers = {layer.name: layer for segment in cut.segments for layer in segment.layers}
     return replace(cut.graph, layers=tuple(layers.values()))

@@ -139,7 +139,7 @@ class _Writer:
 
 def _layers(plan: Plan, rank: int) -> str:
     names = [layer for segment in plan.of_rank(rank) for layer in segment.layers]
-    layers = plan.models_layers(names)
+    layers = [*plan.models_layers(names)]
     if names and not layers:
         return "only cuts and joins tensors"
     if not layers:

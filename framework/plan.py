@@ -145,16 +145,18 @@ class Plan:
         is_minimal = bool(self.surge_minimal)
         return replace(self, job=self.job.surge, minimal=is_minimal, surge_minimal=None)
 
-    def models_layers(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the model's layers that some layers are or of which they are parts, once each."""
-        made = {name: self.made_by_name.get(name) for name in names}
-        return tuple(
-            dict.fromkeys(
-                layer.origin if layer else name
-                for name, layer in made.items()
-                if layer is None or layer.kind == "part"
-            )
-        )
+    def models_layers(self, names: Iterable[str]) -> dict[str, float]:
+        """Return the model's layers that some layers are or of which they are parts.
+
+        By name: how much of it they have together; what cuts, joins or adds tensors has nothing.
+        """
+        shares: dict[str, float] = {}
+        for name in dict.fromkeys(names):
+            layer = self.made_by_name.get(name)
+            if layer is None or layer.kind == "part":
+                origin, share = (layer.origin, layer.share) if layer else (name, 1)
+                shares[origin] = shares.get(origin, 0.0) + share
+        return shares
 
     def of_rank(self, rank: int) -> tuple[PlannedSegment, ...]:
         return tuple(segment for segment in self.segments if segment.rank == rank)

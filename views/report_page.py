@@ -103,7 +103,7 @@ def _mappings(runs: Sequence[KeptRun]) -> Section:
     for run in runs:
         for number, rank in enumerate(run.plan.ranks):
             segments = run.plan.of_rank(number)
-            layers = run.plan.models_layers(name for part in segments for name in part.layers)
+            layers = [*run.plan.models_layers(name for part in segments for name in part.layers)]
             ends = " … ".join(dict.fromkeys((layers[0], layers[-1]))) if layers else UNKNOWN
             counts = str(len(segments)), str(len(layers))
             rows.append((run.name, str(number), rank.key, *counts, ends))

@@ -75,13 +75,9 @@ def segment_times(plan: Plan, times: KnownTimes, source: str) -> tuple[SegmentTi
             by_segment.append(SegmentTime(sleep, _STEADY, "plan.json: it sleeps"))
             continue
         kind = known[segment.rank]
-        shares: dict[int, float] = defaultdict(float)
-        for name in segment.layers:
-            part = plan.made_by_name.get(name)
-            number = position.get(part.origin if part else name)
-            # What cuts, joins and adds tensors takes no measured time, and none is counted.
-            if number is not None and (part is None or part.kind == "part"):
-                shares[number] += part.share if part else 1
+        # What cuts, joins and adds tensors takes no measured time, and none is counted.
+        of_model = plan.models_layers(segment.layers).items()
+        shares = {position[name]: share for name, share in of_model if name in position}
         by_segment.append(_segment_time(kind, times.of(kind), shares, source))
     raise_mistakes(_impossible(plan, by_segment, source))
     return tuple(by_segment)

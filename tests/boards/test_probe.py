@@ -293,11 +293,14 @@ def test_a_firewall_is_found_while_the_other_boards_are_measured(
 
 
 def test_good_boards_pass_every_check(rack: Boards, tmp_path: Path) -> None:
-    ended, rows = checked(rack, tmp_path, platform_of(*rack))
+    link = {"bandwidth_mbps": 10, "latency_ms": 100, "compress": "zstd"}
+    ended, rows = checked(rack, tmp_path, {**platform_of(*rack), "links": {"default": link}})
     assert 0 == ended.code, rows
     assert {"ok"} == {state for _, _, state in rows}
     made = {"ssh", "Python", "cores", "disk", "memory", "Open MPI", "mpi4py", "numpy", "engine"}
-    assert made | {"clock", "firewall"} == {check for place, check, _ in rows if place == "board1"}
+    assert made | {"clock", "firewall", "zstandard"} == {
+        check for place, check, _ in rows if place == "board1"
+    }
     assert 3 == sum(check == "link" for _, check, _ in rows)
 
 

@@ -67,7 +67,9 @@ def test_each_board_that_may_go_has_a_plan_for_the_others(folder: Path) -> None:
 
 
 def test_a_second_loss_is_planned_afresh_from_what_was_kept(folder: Path) -> None:
-    made = built(folder, "a")
+    made = built(folder, "a", compress="zstd")
+    (channel,) = read_plan(made.folder / "without" / "a").channels
+    assert "zstd" == channel.compress == read_survival(made.folder).record.options.compress
     for name in ("profile.json", "boards.yaml", "mapping.json"):
         (folder / name).unlink()
     lost = frozenset({"b", "a"})

@@ -37,7 +37,6 @@ from rankslice.framework.profile import OTHER_SIZES, Profile, ProfiledKind, Span
 from rankslice.frontend.costs.costs import held_by
 from rankslice.frontend.partition.crossing import crossing_fault
 from rankslice.frontend.partition.partition import SegmentMaker
-from rankslice.frontend.rewriting.conversions import fixed_tensors
 
 
 def make_problem(
@@ -140,6 +139,8 @@ def _tensors(
         for tensor in reads[layer.name] or (smallest,):
             readers.setdefault(tensor.name, []).append(index)
     outputs = {tensor.name for tensor in graph.outputs}
+    from rankslice.frontend.rewriting.conversions import fixed_tensors  # takes its time
+
     fixed = fixed_tensors(graph)
     made = [(MODEL_INPUT, tensor) for tensor in graph.inputs]
     made += [(index, tensor) for index, layer in enumerate(layers) for tensor in layer.outputs]

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,9 @@ from rankslice.framework.platform import Platform
 from rankslice.framework.specs.assign import assign
 from rankslice.frontend.formats import Model, format_of
 from rankslice.frontend.partition.partition import Partition, partition
-from rankslice.frontend.rewriting.made_layers import Rewritten
-from rankslice.frontend.rewriting.split import split_layers
+
+if TYPE_CHECKING:
+    from rankslice.frontend.rewriting.made_layers import Rewritten
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,8 @@ class Splitter:
 
     def _rewritten(self, mapping: Mapping) -> Rewritten:
         """Return the model with parts; no layer is left whole that is to be split."""
+        from rankslice.frontend.rewriting.split import split_layers  # takes its time
+
         kind, graph = format_of(self.model.graph), self.model.graph
         forms = kind.forms(self.model)
         split = split_layers(graph, assign(mapping, graph), forms, kind.channels_last)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from numpy.typing import NDArray
 
@@ -15,7 +15,9 @@ from rankslice.framework.graph import Graph, Layer, Tensor
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.pieces import SubModelFiles
 from rankslice.frontend.partition.partition import Partition, PartitionSegment
-from rankslice.frontend.rewriting.regions import FormOf
+
+if TYPE_CHECKING:  # it takes its time, and only layers that are split need it
+    from rankslice.frontend.rewriting.regions import FormOf
 
 KINDS = ("float32", "float16", "dynamic", "int8")
 """How weights and activations are stored: both in float32; weights in float16; weights in int8,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from rankslice.backend.runtime.job import Compression, Rank, Route, Send
 from rankslice.exploration.times.segment_times import ChosenWeights, KnownTimes, unweighted, weigh
@@ -34,10 +34,11 @@ from rankslice.frontend.formats.model_format import Arrangement
 from rankslice.frontend.partition.partition import Partition, in_turns, kept, partition
 from rankslice.frontend.plan.make_plan import make_plan
 from rankslice.frontend.plan.surge_route import join_ranks, with_surge
-from rankslice.frontend.rewriting.conversions import Conversions, Sent, find_wires
-from rankslice.frontend.rewriting.made_layers import Rewritten
-from rankslice.frontend.rewriting.split import split_layers
 from rankslice.session.building.build_options import BuildOptions
+
+if TYPE_CHECKING:
+    from rankslice.frontend.rewriting.conversions import Sent
+    from rankslice.frontend.rewriting.made_layers import Rewritten
 
 FindScales: TypeAlias = Callable[[Model, Sequence[Tensor]], Mapping[str, Scales]]
 
@@ -267,6 +268,7 @@ def _converted(
     """
     if not ({options.wire} if options.wire else boards.wires) - {"none"}:
         return planned
+    from rankslice.frontend.rewriting.conversions import Conversions, find_wires  # take their time
 
     def wire(board: str, other: str) -> Wire:
         link, _ = boards.link(board, other)
@@ -337,7 +339,8 @@ def wire_mistakes(model: Model, types: Iterable[str], where: str) -> Iterator[Mi
     kind = format_of(model.graph)
     if kind.with_made_layers is None:
         found = f"channels of .{kind.name} models cannot be converted to {joined([*types])}"
-        yield Mistake(where, found, _RAW)
+        other = f"convert the model to .{kind.submodels} first, or " if kind.submodels else ""
+        yield Mistake(where, found, other + _RAW)
         return
     for dtype in types:
         if fault := kind.wire_fault(model, dtype):
@@ -449,6 +452,8 @@ def _with_parts(model: Model, placed: _Placed) -> tuple[Model, _Placed]:
     """Return the model with the parts of the layers that a mapping splits."""
     if not placed.assignment.blocks:
         return model, placed
+    from rankslice.frontend.rewriting.split import split_layers  # takes its time
+
     kind = format_of(model.graph)
     check_can_be_split(model, placed.assignment.blocks[0].where)
     assert kind.with_made_layers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,6 @@ from rankslice.framework.graph import Scales, Tensor
 from rankslice.framework.plan import WireConversion
 from rankslice.framework.wording import on_one_line, quoted
 from rankslice.frontend.formats import Model, format_of
-from rankslice.frontend.rewriting.conversions import Sent
 from rankslice.measurement.verify import Difference
 from rankslice.session.building.build_options import Quantisation
 from rankslice.session.building.representative import (
@@ -24,6 +23,9 @@ from rankslice.session.building.representative import (
     representative_source,
 )
 from rankslice.session.verification.unsliced_parts import values_of
+
+if TYPE_CHECKING:
+    from rankslice.frontend.rewriting.conversions import Sent
 
 _LOWEST, _HIGHEST = -128, 127
 

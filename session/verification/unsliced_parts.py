@@ -20,7 +20,6 @@ from rankslice.framework.engines import default_engine
 from rankslice.framework.graph import Tensor as GraphTensor
 from rankslice.frontend.formats import Model, formats_of, submodel_files
 from rankslice.frontend.formats.model_format import FLOAT32, Conversion
-from rankslice.frontend.formats.parts.reader import PartsModel
 from rankslice.frontend.formats.pieces import write_submodel
 from rankslice.frontend.partition.partition import PartitionSegment
 
@@ -141,6 +140,8 @@ def unsliced_parts(
             write_submodel(files, file)
             facts = files.facts
         else:
+            from rankslice.frontend.formats.parts.reader import PartsModel  # takes its time
+
             assert isinstance(model, PartsModel)
             part = model.part_of(first)
             file = part.model.path

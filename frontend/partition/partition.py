@@ -133,7 +133,7 @@ def partition(
     positions, is_minimal = grouping.blocks(
         [rank_of[layer.name] for layer in layers],
         budget,
-        groups=[(layer.part, group_of.get(layer.name)) for layer in layers],
+        groups=[(layer.part, group_of.get(layer.name)) for layer in layers] if group_of else (),
     )
     count: Counter[int] = Counter()
     segments: list[PartitionSegment] = []

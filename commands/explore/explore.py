@@ -174,7 +174,7 @@ class Explorer:
         Raises:
             RankSliceError: there is no mapping that can run, or no way to find one.
         """
-        wanted, out, platform = self.search, self.out, self.platform
+        wanted, out = self.search, self.out
         self.model  # noqa: B018 - what is wrong with it is said before the folder is begun
         if wanted.splits:
             check_can_be_split(self.model, "--splits")
@@ -184,19 +184,7 @@ class Explorer:
             more = ("latency",) if wanted.surge_fps is not None or wanted.splits else ()
             names = tuple(dict.fromkeys(("throughput", *wanted.objectives, *more)))
             objectives, left_out = available_objectives(problem, names)
-            attempt = self._attempt(problem)
-            others: list[Candidate] = []
-            if wanted.splits:
-                frame_bytes = FrameBytes(self.profile.seen)
-                splitter = Splitter(problem, self.model, self.wired, frame_bytes)
-                others = other_strategies(splitter, self.on_progress)
-            result = find_mappings(problem, objectives, wanted, attempt, self.on_progress)
-            if not result.candidates:
-                where = platform.name if isinstance(platform, Platform) else str(platform)
-                raise RankSliceError(_nothing(where, problem, result))
-            strategies: tuple[Strategy, ...] = ()
-            if wanted.splits:
-                result, strategies = compared(result, others, objectives, attempt)
+            result, strategies = self._searched(problem, objectives)
             pair = None
             about_pair: tuple[str, ...] = ()
             if wanted.fps is not None and wanted.surge_fps is not None:
@@ -238,6 +226,22 @@ class Explorer:
         for file in unfinished_files(out):
             file.unlink()
         return exploration
+
+    def _searched(
+        self, problem: Problem, objectives: tuple[str, ...]
+    ) -> tuple[SearchResult, tuple[Strategy, ...]]:
+        """Return the mappings; with --splits, those of all strategies, and these."""
+        wanted, platform, attempt = self.search, self.platform, self._attempt(problem)
+        others: list[Candidate] = []
+        if wanted.splits:
+            frame_bytes = FrameBytes(self.profile.seen)
+            splitter = Splitter(problem, self.model, self.wired, frame_bytes)
+            others = other_strategies(splitter, self.on_progress)
+        result = find_mappings(problem, objectives, wanted, attempt, self.on_progress)
+        if not result.candidates:
+            where = platform.name if isinstance(platform, Platform) else str(platform)
+            raise RankSliceError(_nothing(where, problem, result))
+        return compared(result, others, objectives, attempt) if wanted.splits else (result, ())
 
     def problem_on(self, boards: Platform) -> Problem:
         """Return the problem of putting the model on some boards."""

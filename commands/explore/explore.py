@@ -13,8 +13,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import cast
 
-import yaml
-
 from rankslice.commands.profile.show import refinement_text
 from rankslice.exploration.objectives import available_objectives
 from rankslice.exploration.problem.devices import default_keys
@@ -270,10 +268,11 @@ class Explorer:
 
     def _platform_text(self) -> str:
         """Return the platform file with the links as they were explored."""
+        from rankslice.framework.specs.platform_yaml import with_links_of  # takes its time
+
         assert not isinstance(self.platform, Platform)
-        described = yaml.safe_load(read_text(Path(self.platform), "a platform"))
-        links = self.wired.links_section()
-        return yaml.safe_dump({**described, "links": links}, sort_keys=False)
+        file = Path(self.platform)
+        return with_links_of(self.wired, read_text(file, "a platform"), file.name)
 
     def _measured(self) -> Profile:
         """Return the profile, measured as by ``rankslice profile``, or known already."""

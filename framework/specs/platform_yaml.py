@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Annotated, Any
 
+import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -50,6 +51,16 @@ def parse_platform_yaml(text: str, name: str) -> Platform:
         mistakes = [*(_mistake(detail, name) for detail in error.errors()), *mistakes]
     raise_mistakes(mistakes)
     return _platform(spec, name)
+
+
+def with_links_of(platform: Platform, text: str, name: str) -> str:
+    """Return a YAML text that describes a platform, with the links of another one instead.
+
+    All else keeps its words: a board that is called ``on`` is no truth value.
+    """
+    data = read_yaml(text, name, _SHAPE)
+    assert isinstance(data, dict)
+    return yaml.safe_dump({**data, "links": platform.links_section()}, sort_keys=False)
 
 
 def platform_schema() -> dict[str, Any]:

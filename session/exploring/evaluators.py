@@ -138,7 +138,7 @@ class MappingRunner:
             return Quantisation()
         random = np.random.default_rng(0)
         frames: dict[str, Any] = {
-            tensor.name: random.random((1, *(tensor.shape or ())[1:])).astype(tensor.dtype)
+            tensor.name: random.random((1, *(tensor.shape or ()))).astype(tensor.dtype)
             for tensor in graph.inputs
         }
         np.savez(folder / "frames.npz", **frames)

@@ -8,8 +8,10 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
+import onnx
 import pytest
 from chain_problems import write_chain
 from command_line import Ended, rankslice, succeed
@@ -27,6 +29,7 @@ from rankslice.exploration.results.candidates import Candidate
 from rankslice.exploration.times.span_times import first_spans
 from rankslice.framework.errors import InterruptedRunError, RankSliceError
 from rankslice.framework.files.hashing import file_sha256
+from rankslice.framework.plan import Plan
 from rankslice.framework.profile import (
     Core,
     MeasuredBoard,
@@ -39,8 +42,10 @@ from rankslice.framework.profile import (
 from rankslice.framework.specs.read_platform import read_platform
 from rankslice.frontend.formats import read_model
 from rankslice.measurement.summary import RunSummary
+from rankslice.session.build_folder import read_plan
 from rankslice.session.building.build import Build, build
 from rankslice.session.building.planning import read_profile
+from rankslice.session.exploring import evaluators
 from rankslice.session.exploring.evaluators import MappingRunner
 
 PLATFORM = """
@@ -591,6 +596,56 @@ def test_a_mapping_that_does_not_run_is_named_and_is_no_choice(
     reasons = [failure["reason"] for failure in found["failures"]]  # type: ignore[attr-defined]
     assert {"rank 1 on edge02 was killed: out of memory"} == set(reasons)
     assert "out of memory" in (folder / "explored" / "index.html").read_text()
+
+
+@pytest.mark.parametrize(("mbps", "wire"), [(0.15, "float16"), (1000.0, "none")])
+def test_float32_is_converted_where_a_link_would_limit(
+    folder: Path, mbps: float, wire: str
+) -> None:
+    (folder / "boards.yaml").write_text(PLATFORM.replace("1000", str(mbps)))
+    ended = explore("--wire", "auto")
+    assert (0, "") == (ended.code, ended.err)
+    link, _ = read_platform(folder / "explored" / "platform.yaml").link("edge01", "edge02")
+    assert link
+    assert (mbps, wire) == (link.bandwidth_mbps, link.wire)
+    assert ("between edge01 and edge02 (float16)" in ended.out) == (wire == "float16")
+    assert ("No link limits the rate" in ended.out) == (wire == "none")
+
+
+def test_the_explored_platform_differs_in_its_links_alone(folder: Path) -> None:
+    text = PLATFORM.replace("edge01", "on").replace("edge02", "off")
+    (folder / "boards.yaml").write_text(text)
+    write_profile(folder, "boards.yaml")
+    assert 0 == explore("--wire", "float16").code
+    given = read_platform(folder / "boards.yaml").with_wire("float16")
+    assert replace(given, name="platform.yaml") == read_platform(
+        folder / "explored" / "platform.yaml"
+    )
+
+
+@pytest.mark.parametrize("shape", ["1, 64", "4, 64", "4"])
+def test_runs_with_integers_between_boards_get_frames_of_the_shape_of_inputs(
+    shape: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f"g (float[{shape}] x) => (float[{shape}] y) {{ [one] a = Relu(x) [two] y = Relu(a) }}"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
+    onnx.save(model, folder / "chain.onnx")
+    hosts = PLATFORM.replace("10.0.0.1", "localhost").replace("10.0.0.2", "localhost")
+    (folder / "boards.yaml").write_text(hosts)
+    write_profile(folder, "boards.yaml")
+    converted = []
+
+    def run(plan: Plan) -> SimpleNamespace:
+        converted.append([one.max_error for one in plan.conversions])
+        return SimpleNamespace(
+            summary=run_record(*(rank_run(r.rank, r.key) for r in plan.ranks)).summary
+        )
+
+    monkeypatch.setattr(evaluators, "prepare", lambda built, *_: read_plan(built))
+    monkeypatch.setattr(evaluators, "run", run)
+    ended = explore("--wire", "int8", "--evaluate", "run", "--method", "exhaustive")
+    assert (0, []) == (ended.code, record(folder)["failures"])
+    assert any(None not in errors for errors in converted if errors)
 
 
 def test_boards_that_are_not_there_run_nothing(folder: Path) -> None:

@@ -366,6 +366,17 @@ def unique_name(name: str, taken: set[str]) -> str:
     return name
 
 
+def fixed_tensors(graph: Graph) -> dict[str, str]:
+    """Return tensors whose names are in records that are not rewritten, and their layers."""
+    names: dict[str, str] = {}
+    for layer in graph.layers:
+        operands = {operand.name for operand in layer.operands if operand}
+        read = {tensor.name for tensor in layer.inputs} | {one.name for one in layer.weights}
+        if not read <= operands:
+            names |= {tensor.name: layer.name for tensor in (*layer.inputs, *layer.outputs)}
+    return names
+
+
 def constant_layers(graph: Graph) -> frozenset[str]:
     """Return the names of the layers that yield the same for every frame and only feed others.
 

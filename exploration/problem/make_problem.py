@@ -31,7 +31,7 @@ from rankslice.exploration.problem.runtime_costs import (
 from rankslice.exploration.times.span_times import MeasuredTimes, kind_times, summed_spans
 from rankslice.framework.engines import USUAL_ENGINE
 from rankslice.framework.errors import Mistake, RankSliceError, raise_mistakes
-from rankslice.framework.graph import Graph, Layer
+from rankslice.framework.graph import Graph, Layer, fixed_tensors
 from rankslice.framework.platform import Board, Platform
 from rankslice.framework.profile import OTHER_SIZES, Profile, ProfiledKind, Span
 from rankslice.frontend.costs.costs import held_by
@@ -139,8 +139,6 @@ def _tensors(
         for tensor in reads[layer.name] or (smallest,):
             readers.setdefault(tensor.name, []).append(index)
     outputs = {tensor.name for tensor in graph.outputs}
-    from rankslice.frontend.rewriting.conversions import fixed_tensors  # takes its time
-
     fixed = fixed_tensors(graph)
     made = [(MODEL_INPUT, tensor) for tensor in graph.inputs]
     made += [(index, tensor) for index, layer in enumerate(layers) for tensor in layer.outputs]

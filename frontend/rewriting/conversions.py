@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rankslice.framework.graph import Convert, Graph, Layer, Renamed, Scales, Tensor
+from rankslice.framework.graph import (
+    Convert,
+    Graph,
+    Layer,
+    Renamed,
+    Scales,
+    Tensor,
+    fixed_tensors,
+)
 from rankslice.framework.mapping import Assignment
 from rankslice.framework.plan import Plan
 from rankslice.framework.platform import WIRES, Wire
@@ -74,17 +82,6 @@ def find_wires(
     of = {key: kind for key, kind in of.items() if key[0] not in raw}
     warnings = (f"tensor {quoted(n)} is sent as float32: {why}" for n, why in raw.items())
     return Wires(of, source, sink, tuple(warnings))
-
-
-def fixed_tensors(graph: Graph) -> dict[str, str]:
-    """Return tensors whose names are in records that are not rewritten, and their layers."""
-    names: dict[str, str] = {}
-    for layer in graph.layers:
-        operands = {operand.name for operand in layer.operands if operand}
-        read = {tensor.name for tensor in layer.inputs} | {one.name for one in layer.weights}
-        if not read <= operands:
-            names |= {tensor.name: layer.name for tensor in (*layer.inputs, *layer.outputs)}
-    return names
 
 
 @dataclass(frozen=True, slots=True)

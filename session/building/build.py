@@ -26,7 +26,6 @@ from rankslice.framework.graph import AnyTensor
 from rankslice.framework.mapping import Mapping as LayerMapping, Placements
 from rankslice.framework.plan import FORMAT, Plan
 from rankslice.framework.platform import Platform
-from rankslice.framework.specs.placement import place_ranks
 from rankslice.framework.specs.read_platform import PlatformSource
 from rankslice.framework.wording import joined, listed, quoted, size_option
 from rankslice.frontend.formats import (
@@ -56,8 +55,8 @@ from rankslice.session.building.planning import (
     Formats,
     MakeMapping,
     Planned,
+    place_by_formats,
     plan_model,
-    usual_engines,
 )
 from rankslice.session.building.replanning import (
     replanning_of,
@@ -287,8 +286,7 @@ def _place(
     share_cores: bool, mapping: LayerMapping, platform: Platform, formats: Formats
 ) -> Placements:
     """Place the ranks; refuse engines that cannot run their sub-models."""
-    usual = usual_engines(formats)
-    placements = place_ranks(mapping, platform, share_cores=share_cores, default_engine=usual)
+    placements = place_by_formats(mapping, platform, formats, share_cores=share_cores)
     raise_mistakes(
         mistake
         for rank, entry in zip(placements.ranks, placements.entries, strict=True)

@@ -120,14 +120,12 @@ class _Placed:
         )
 
 
-def usual_engines(formats: Formats) -> list[str]:
-    """Return the engine of each entry's CPU ranks if the platform names none."""
-    return [default_engine(of[0] if of else "") for of in formats]
-
-
-def _place(mapping: LayerMapping, boards: Platform, formats: Formats) -> Placements:
-    engines = usual_engines(formats)
-    return place_ranks(mapping, boards, share_cores=True, default_engine=engines)
+def place_by_formats(
+    mapping: LayerMapping, boards: Platform, formats: Formats, *, share_cores: bool = True
+) -> Placements:
+    """Place the ranks; a CPU rank has the usual engine of its format if its board names none."""
+    engines = [default_engine(of[0] if of else "") for of in formats]
+    return place_ranks(mapping, boards, share_cores=share_cores, default_engine=engines)
 
 
 def plan_model(
@@ -136,7 +134,7 @@ def plan_model(
     platform: PlatformSource,
     options: BuildOptions,
     *,
-    where: Callable[[LayerMapping, Platform, Formats], Placements] = _place,
+    where: Callable[[LayerMapping, Platform, Formats], Placements] = place_by_formats,
     scales: FindScales = lambda model, tensors: {},
     on_step: Callable[[str], None] = lambda step: None,
 ) -> Planned:
@@ -241,7 +239,7 @@ def _for_engines(model: Model, mapping: LayerMapping, boards: Platform) -> Model
         return model
     formats = [[format_of_part[str(part)] for part in parts] for parts in named]
     try:
-        placements = _place(mapping, boards, formats)
+        placements = place_by_formats(mapping, boards, formats)
     except RankSliceError:
         return model  # which is said where ranks are placed in earnest
     engines = {

@@ -14,7 +14,12 @@ from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 from rankslice.frontend.formats.model_format import FLOAT32, Conversion, Format, Model
 from rankslice.frontend.formats.pieces import SubModelFiles
-from rankslice.frontend.formats.saved_model.folder import GRAPH, convert_saved_model, is_saved_model
+from rankslice.frontend.formats.saved_model.folder import (
+    GRAPH,
+    ConvertedModel,
+    convert_saved_model,
+    is_saved_model,
+)
 from rankslice.frontend.partition.partition import PartitionSegment
 
 __all__ = [
@@ -26,6 +31,7 @@ __all__ = [
     "formats_of",
     "is_saved_model",
     "model_sha256",
+    "read_converted",
     "read_model",
     "submodel_files",
 ]
@@ -86,7 +92,7 @@ def read_model(path: Path, sizes: GivenSizes = NO_SIZES) -> Model:
         what = f"is a folder without {GRAPH}" if path.is_dir() else what
         raise RankSliceError(Mistake(str(path), what, f"expected a model file, {expected}"))
     if is_saved_model(path):
-        return _read_saved_model(path, model_format, sizes)
+        return read_converted(path, convert_saved_model(path, sizes.signature), sizes)
     if sizes.signature:
         found = f"{path} is no SavedModel folder, and has no signatures to choose from"
         raise RankSliceError(Mistake("--signature", found, "leave it out"))
@@ -94,13 +100,13 @@ def read_model(path: Path, sizes: GivenSizes = NO_SIZES) -> Model:
     return model
 
 
-def _read_saved_model(path: Path, model_format: Format[Any], sizes: GivenSizes) -> Model:
-    converted = convert_saved_model(path, sizes.signature)
+def read_converted(path: Path, converted: ConvertedModel, sizes: GivenSizes) -> Model:
+    """Return the model to which one was converted; messages name the path of that one."""
     try:
-        model = model_format.read(converted.file, sizes)
-    except RankSliceError as error:  # the user knows the folder
-        file, folder = str(converted.file), str(path)
-        raise RankSliceError(*(str(m).replace(file, folder) for m in error.mistakes)) from None
+        model: Any = read_model(converted.file, replace(sizes, signature=""))
+    except RankSliceError as error:
+        file, known = str(converted.file), str(path)
+        raise RankSliceError(*(str(m).replace(file, known) for m in error.mistakes)) from None
     warnings = (converted.notice, *model.graph.warnings)
     read: Model = replace(model, graph=replace(model.graph, warnings=warnings))
     return read

@@ -67,6 +67,13 @@ class Partition:
                 yield from segment.layers
 
 
+def whole_segment(graph: Graph) -> PartitionSegment:
+    """Return all layers as one segment; outputs that are inputs are not its outputs."""
+    brought = {tensor.name for tensor in graph.inputs}
+    outputs = tuple(tensor for tensor in graph.outputs if tensor.name not in brought)
+    return PartitionSegment(graph.layers, graph.inputs, outputs)
+
+
 def used_layers(graph: Graph) -> frozenset[str]:
     """Return the names of the layers on which some model output depends.
 

@@ -38,7 +38,7 @@ from rankslice.frontend.formats import (
 from rankslice.frontend.formats.input_shapes import GivenSizes
 from rankslice.frontend.formats.model_format import Conversion
 from rankslice.frontend.formats.pieces import write_submodel
-from rankslice.frontend.partition.partition import PartitionSegment
+from rankslice.frontend.partition.partition import whole_segment
 from rankslice.frontend.plan.make_plan import with_facts
 from rankslice.frontend.plan.tables import write_tables
 from rankslice.session.build_folder import (
@@ -210,10 +210,7 @@ def _write(
     if kind.is_converted or planned.sent:
         on_step("converting the unsliced model")
         name = with_wires_name if planned.sent else converted_name
-        graph, path = model.graph, folder / name(kind.submodels)
-        brought = {tensor.name for tensor in graph.inputs}
-        outputs = tuple(tensor for tensor in graph.outputs if tensor.name not in brought)
-        whole = PartitionSegment(graph.layers, graph.inputs, outputs)
+        path, whole = folder / name(kind.submodels), whole_segment(model.graph)
         write_submodel(submodel_files(model, whole, name=path.name, conversion=conversion), path)
     return plan, packages
 

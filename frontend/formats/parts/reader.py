@@ -20,6 +20,7 @@ from rankslice.framework.graph import Graph, Layer, ModelPart, Tensor, Weight
 from rankslice.framework.wording import joined, quoted
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 from rankslice.frontend.formats.model_format import Model
+from rankslice.frontend.formats.parts.conversion import read_part_file
 from rankslice.frontend.formats.parts.layouts import (
     MAKERS,
     permuted,
@@ -204,11 +205,9 @@ class _Joining:
         self, spec: PartSpec, kind: str, usual: Model
     ) -> tuple[Model, PartSpec, dict[str, str]]:
         """Return another file of a part, the names of its inputs, and those of its outputs."""
-        from rankslice.frontend.formats import read_model  # which knows this format, too
-
-        model = read_model(_inside(self._path, spec.files[kind]))
+        model = read_part_file(_inside(self._path, spec.files[kind]))
         names: dict[str, str] = {}
-        where = f"{self._path.name}: parts.{spec.name}.{kind}"
+        where = f"{self._path.name}: parts.{spec.name}"
         sides = ((g.inputs, g.outputs) for g in (usual.graph, model.graph))
         for one, other in zip(*sides, strict=True):
             if [*map(_kind, one)] != [*map(_kind, other)]:
@@ -243,8 +242,6 @@ class _Joining:
         return next(outputs, feed.text)
 
     def _read(self, spec: PartSpec, file: Path) -> Model:
-        from rankslice.frontend.formats import read_model  # which knows this format, too
-
         names = {f.text: name for name, f in spec.inputs.items() if not f.part}
         names |= {f"{spec.name}/{name}": name for name in spec.inputs}
         names |= {out: f.tensor for out, f in self._file.outputs.items() if f.part == spec.name}
@@ -266,12 +263,13 @@ class _Joining:
                 if feed.layout and len(sizes.get(name, ())) == len(feed.permutation):
                     sizes[name] = tuple(sizes[name][axis] for axis in feed.permutation)
         try:
-            return read_model(file, GivenSizes(fixed, at_most))
+            return read_part_file(file, GivenSizes(fixed, at_most))
         except RankSliceError:
             # If the file can be read as it is, what feeds it does not fit.
-            if alone := CollectedMistakes().catch(partial(read_model, file)):
+            if alone := CollectedMistakes().catch(partial(read_part_file, file)):
                 raise_mistakes(self._input_mistakes(spec, alone.graph))
                 raise_mistakes(self._joint_mistakes(spec, alone.graph))
+            raise_mistakes(self._unfed_mistakes(spec))
             raise
 
     def _may_name(self, name: str, spec: PartSpec) -> bool:
@@ -293,15 +291,20 @@ class _Joining:
                 found = f"nothing feeds the input {quoted(name)} of {graph.name}"
                 yield Mistake(where, found, "give an output of a part, or a name of your own")
 
+    def _unfed_mistakes(self, spec: PartSpec) -> Iterator[Mistake]:
+        for name, feed in spec.inputs.items():
+            if feed.part and self._whole(feed) not in self._tensors:
+                where = f"{self._path.name}: parts.{spec.name}.inputs.{name}"
+                yield _no_output(where, feed.tensor, self.parts[feed.part])
+
     def _joint_mistakes(self, spec: PartSpec, graph: Graph) -> Iterator[Mistake]:
         """Yield the inputs that are of another type or shape than what feeds them."""
+        yield from self._unfed_mistakes(spec)
         own = {tensor.name: tensor for tensor in graph.inputs}
         for name, feed in spec.inputs.items():
             where = f"{self._path.name}: parts.{spec.name}.inputs.{name}"
             source = self._tensors.get(self._whole(feed))
-            if source is None and feed.part:
-                yield _no_output(where, feed.tensor, self.parts[feed.part])
-            elif source is not None and len(source.shape or ()) < len(feed.permutation):
+            if source is not None and len(source.shape or ()) < len(feed.permutation):
                 found = f"{quoted(feed.tensor)} has no four dimensions: {_kind(source)}"
                 yield Mistake(where, f"{found}, so it has no layout {feed.layout}")
             elif source is not None and (

@@ -18,8 +18,8 @@ from rankslice.framework.reading.read_yaml import read_yaml
 from rankslice.framework.reading.spec_mistakes import place_in, spec_mistake
 from rankslice.framework.wording import bare, described, joined, quoted
 
-PART_FORMATS = ("onnx", "tflite")
-"""Formats that a part may have: keys of its entry, and suffixes of its files."""
+_FILE_KEYS = {"onnx": "onnx", "tflite": "tflite", "keras": "tflite"}
+"""Keys of a part's files, and the format of the sub-models of each."""
 
 LAYOUTS = {"nhwc-to-nchw": (0, 3, 1, 2), "nchw-to-nhwc": (0, 2, 3, 1)}
 """Changes of an image's layout, as permutations of its axes."""
@@ -51,8 +51,8 @@ class Feed:
 class PartSpec:
     name: str
     files: Mapping[str, str]
-    """By format: the file of the same network, in the folder of the parts file. The first one is
-    taken unless an engine wants another."""
+    """By the format of its sub-models: the file of the same network, in the folder of the parts
+    file. The first one is taken unless an engine wants another."""
     inputs: Mapping[str, Feed]
     """By the name in its file."""
 
@@ -81,7 +81,7 @@ def parse_parts_yaml(text: str, name: str) -> PartsFile:
     parts = {
         part: PartSpec(
             part,
-            {kind: own[kind] for kind in own if kind in PART_FORMATS},
+            {_FILE_KEYS[key]: own[key] for key in own if key in _FILE_KEYS},
             {
                 tensor: replace(_feed(text), layout=own.get("layouts", {}).get(tensor, ""))
                 for tensor, text in own["inputs"].items()
@@ -116,13 +116,14 @@ def _file_name(name: str) -> str:
     return name
 
 
-def _model_file(suffix: str) -> Any:
+def _model_file(*suffixes: str) -> Any:
     def check(name: str) -> str:
-        if PurePosixPath(_file_name(name)).suffix.lower() != f".{suffix}":
+        if PurePosixPath(_file_name(name)).suffix.lower() not in suffixes:
             raise ValueError(f"found {quoted(name)}")
         return name
 
-    description = f"a file in the folder of the parts file, such as head.{suffix}"
+    names = joined([f"head{suffix}" for suffix in suffixes], "or")
+    description = f"a file in the folder of the parts file, such as {names}"
     return Annotated[str, AfterValidator(check), Field(description=description)]
 
 
@@ -147,8 +148,9 @@ class _Spec(BaseModel):
 
 
 class _EntrySpec(_Spec):
-    onnx: _model_file("onnx") = ""  # type: ignore[valid-type]
-    tflite: _model_file("tflite") = ""  # type: ignore[valid-type]
+    onnx: _model_file(".onnx") = ""  # type: ignore[valid-type]
+    tflite: _model_file(".tflite") = ""  # type: ignore[valid-type]
+    keras: _model_file(".keras", ".h5", ".hdf5") = ""  # type: ignore[valid-type]
     inputs: Annotated[
         dict[str, str],
         Field(min_length=1, description="where its inputs come from: `{features: backbone/pool5}`"),
@@ -189,8 +191,12 @@ def _reference_mistakes(spec: _FileSpec, name: str) -> Iterator[Mistake]:
     brought: set[str] = set()
     for part, entry in spec.parts.items():
         where = place_in(name, ("parts", part))
-        if not any(getattr(entry, kind) for kind in PART_FORMATS):
-            yield Mistake(where, "names no model file", f"expected {joined(PART_FORMATS, 'or')}")
+        files = [key for key in _FILE_KEYS if getattr(entry, key)]
+        if not files:
+            yield Mistake(where, "names no model file", f"expected {joined([*_FILE_KEYS], 'or')}")
+        if len({_FILE_KEYS[key] for key in files}) < len(files):
+            found = "names a Keras file and the .tflite file that it would be converted to"
+            yield Mistake(where, found, "leave one of them out")
         for tensor in [name for name in entry.layouts if name not in entry.inputs]:
             hint = nearest(tensor, entry.inputs) or f"they are {joined([*entry.inputs])}"
             here = f"{where}.layouts"

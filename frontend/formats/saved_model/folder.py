@@ -19,12 +19,13 @@ from rankslice.framework.wording import quoted
 from rankslice.frontend.formats.pieces import PositionedFile
 
 GRAPH = "saved_model.pb"
+LAYERS = "the layers are those of that file"
 _PROCESS = "rankslice.frontend.formats.saved_model.conversion_process"
 
 
 @dataclass(frozen=True, slots=True)
 class ConvertedModel:
-    """What TensorFlow has made of a SavedModel."""
+    """What TensorFlow has made of a model."""
 
     file: Path
     """The ``.tflite`` file. It is removed when this process ends."""
@@ -74,8 +75,7 @@ def _sha256_of_files(folder: Path) -> str:
 
 @cache
 def _converted(folder: Path, signature: str, sha256: str) -> ConvertedModel:
-    place = Path(tempfile.mkdtemp(prefix=f"rankslice-{sha256[:8]}-"))
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    place = folder_until_exit()
     file = place / f"{folder.resolve().name}.tflite"
     arguments = (str(folder), signature, str(file))
     answer, failure = answer_of(_PROCESS, arguments, place, "TensorFlow")
@@ -84,5 +84,11 @@ def _converted(folder: Path, signature: str, sha256: str) -> ConvertedModel:
     if "mistake" in answer:
         raise RankSliceError(Mistake(str(folder), *answer["mistake"]))
     chosen = f"signature {quoted(answer['signature'])}, by TensorFlow {answer['version']}"
-    notice = f"{folder} is converted to .tflite ({chosen}): the layers are those of that file"
-    return ConvertedModel(file, notice)
+    return ConvertedModel(file, f"{folder} is converted to .tflite ({chosen}): {LAYERS}")
+
+
+def folder_until_exit() -> Path:
+    """Return a new folder, which is removed when this process ends."""
+    folder = Path(tempfile.mkdtemp(prefix="rankslice"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

@@ -54,6 +54,13 @@ def test_an_open_size_of_a_part_is_that_of_what_feeds_it(tmp_path):
     assert (1, 10) == read_model(path).graph.outputs[0].shape
 
 
+def test_an_output_that_no_part_makes_is_named_where_it_would_fix_an_open_size(tmp_path):
+    text = PARTS.replace(f"backbone/{FEATURES}", "backbone/flat")
+    path = write_parts(tmp_path, text, HEAD.replace("int8[1,192]", "int8[N,192]"))
+    (message,) = messages(path)
+    assert "backbone.tflite has no output 'flat'" in message
+
+
 def test_a_dequantiser_whose_result_another_part_reads_is_not_copied(tmp_path):
     first = HEAD.replace("scores = MatMul(real, weight)\n  probabilities = Softmax(scores)", "")
     write_head(
@@ -128,7 +135,17 @@ def test_a_gpu_is_refused_parts_of_both_formats(tmp_path):
         ("onnx: head.onnx", "onnx: ../head.onnx", "leads out of the folder"),
         ("onnx: head.onnx", "onnx: /tmp/head.onnx", "leads out of the folder"),
         ("onnx: head.onnx", "onnx: head.tflite", "found 'head.tflite'"),
-        ("    onnx: head.onnx\n", "", "parts.head: names no model file; expected onnx or tflite"),
+        (
+            "    onnx: head.onnx\n",
+            "",
+            "parts.head: names no model file; expected onnx, tflite or keras",
+        ),
+        ("onnx: head.onnx", "keras: head.onnx", "a file in the folder of the parts file, such as"),
+        (
+            "tflite: backbone.tflite",
+            "tflite: backbone.tflite\n    keras: backbone.keras",
+            "names a Keras file and the .tflite file that it would be converted to; leave one",
+        ),
         ("backbone/", "backbnoe/", "no part 'backbnoe'; did you mean 'backbone'?"),
         (f"backbone/{FEATURES}", "backbone/flat", "backbone.tflite has no output 'flat'"),
         ("head/probabilities", "head/scores", "head.onnx has no output 'scores'"),
@@ -293,4 +310,4 @@ def test_files_of_a_part_that_differ_at_its_edges_are_refused(tmp_path):
     save(tmp_path, other, "scores.onnx")
     with pytest.raises(RankSliceError) as raised:
         read_parts(path, chosen={"backbone": "onnx"})
-    assert "parts.yaml: parts.backbone.onnx: scores.onnx has flat: int8" in str(raised.value)
+    assert "parts.yaml: parts.backbone: scores.onnx has flat: int8" in str(raised.value)

@@ -92,7 +92,7 @@ def read_model(path: Path, sizes: GivenSizes = NO_SIZES) -> Model:
         what = f"is a folder without {GRAPH}" if path.is_dir() else what
         raise RankSliceError(Mistake(str(path), what, f"expected a model file, {expected}"))
     if is_saved_model(path):
-        return read_converted(path, convert_saved_model(path, sizes.signature), sizes)
+        return read_converted(convert_saved_model(path, sizes.signature), sizes)
     if sizes.signature:
         found = f"{path} is no SavedModel folder, and has no signatures to choose from"
         raise RankSliceError(Mistake("--signature", found, "leave it out"))
@@ -100,12 +100,12 @@ def read_model(path: Path, sizes: GivenSizes = NO_SIZES) -> Model:
     return model
 
 
-def read_converted(path: Path, converted: ConvertedModel, sizes: GivenSizes) -> Model:
-    """Return the model to which one was converted; messages name the path of that one."""
+def read_converted(converted: ConvertedModel, sizes: GivenSizes) -> Model:
+    """Return the model to which one was converted; messages name the latter's path."""
     try:
         model: Any = read_model(converted.file, replace(sizes, signature=""))
     except RankSliceError as error:
-        file, known = str(converted.file), str(path)
+        file, known = str(converted.file), str(converted.source)
         raise RankSliceError(*(str(m).replace(file, known) for m in error.mistakes)) from None
     warnings = (converted.notice, *model.graph.warnings)
     read: Model = replace(model, graph=replace(model.graph, warnings=warnings))

@@ -18,7 +18,7 @@ from rankslice.frontend.formats import (
 from rankslice.frontend.formats.input_shapes import NO_SIZES, GivenSizes
 from rankslice.frontend.formats.model_format import Model
 from rankslice.frontend.formats.pieces import PositionedFile, write_submodel
-from rankslice.frontend.formats.saved_model.folder import LAYERS, ConvertedModel, folder_until_exit
+from rankslice.frontend.formats.saved_model.folder import ConvertedModel, folder_until_exit
 from rankslice.frontend.partition.partition import whole_segment
 
 _Items: TypeAlias = tuple[tuple[str, tuple[int, ...]], ...]
@@ -36,10 +36,10 @@ def read_part_file(path: Path, sizes: GivenSizes = NO_SIZES) -> Model:
     if kind is None or not kind.is_converted:
         return read_model(path, sizes)
     with PositionedFile(path, "expected a model file"):
-        pass  # it can be read
+        sha256 = file_sha256(path)
     items = (tuple(sorted(given.items())) for given in (sizes.fixed, sizes.at_most))
-    converted, settled = _converted(path, file_sha256(path), *items)
-    model: Any = read_converted(path, converted, settled)
+    converted, settled = _converted(path, sha256, *items)
+    model: Any = read_converted(converted, settled)
     named: Model = replace(model, graph=replace(model.graph, name=path.name))
     return named
 
@@ -53,9 +53,8 @@ def _converted(
     suffix, inputs = format_of(model.graph).submodels, model.graph.inputs
     file = folder_until_exit() / f"{path.stem}.{suffix}"
     write_submodel(submodel_files(model, whole_segment(model.graph), name=file.name), file)
-    notice = f"{path} is converted to .{suffix}: {LAYERS}"
     sizes = GivenSizes(
         {tensor.name: tensor.shape or () for tensor in inputs if not tensor.is_open},
         {tensor.name: tensor.shape or () for tensor in inputs if tensor.is_open},
     )
-    return ConvertedModel(file, notice), sizes
+    return ConvertedModel(path, file), sizes

@@ -19,7 +19,6 @@ from rankslice.framework.wording import quoted
 from rankslice.frontend.formats.pieces import PositionedFile
 
 GRAPH = "saved_model.pb"
-LAYERS = "the layers are those of that file"
 _PROCESS = "rankslice.frontend.formats.saved_model.conversion_process"
 
 
@@ -27,10 +26,17 @@ _PROCESS = "rankslice.frontend.formats.saved_model.conversion_process"
 class ConvertedModel:
     """What TensorFlow has made of a model."""
 
+    source: Path
     file: Path
     """The ``.tflite`` file. It is removed when this process ends."""
-    notice: str
-    """Says what was converted, by which TensorFlow."""
+    details: str = ""
+    """What was converted, and by which TensorFlow, if it is of interest."""
+
+    @property
+    def notice(self) -> str:
+        details = f" ({self.details})" if self.details else ""
+        what = f"{self.source} is converted to {self.file.suffix}{details}"
+        return f"{what}: the layers are those of that file"
 
 
 def is_saved_model(path: Path) -> bool:
@@ -83,8 +89,8 @@ def _converted(folder: Path, signature: str, sha256: str) -> ConvertedModel:
         raise RankSliceError(Mistake(str(folder), failure))
     if "mistake" in answer:
         raise RankSliceError(Mistake(str(folder), *answer["mistake"]))
-    chosen = f"signature {quoted(answer['signature'])}, by TensorFlow {answer['version']}"
-    return ConvertedModel(file, f"{folder} is converted to .tflite ({chosen}): {LAYERS}")
+    details = f"signature {quoted(answer['signature'])}, by TensorFlow {answer['version']}"
+    return ConvertedModel(folder, file, details)
 
 
 def folder_until_exit() -> Path:
